@@ -1,0 +1,1 @@
+"""Notebook research that survives a dead kernel."""

@@ -1,0 +1,179 @@
+"""Every error that the library raises on purpose.
+
+    ResumableError
+    ├── UsageError (ValueError)              a magic, a command or a function was called wrongly
+    ├── StoreError                           the DuckDB file that holds the journal
+    │   ├── StoreLocked (TimeoutError)       somebody else holds it
+    │   ├── StoreReplaced                    it is not the file that this session wrote to
+    │   ├── StoreDamaged                     it, or its WAL, cannot be read whole
+    │   ├── StoreUntrusted                   it holds code, or is not what we would have made
+    │   ├── StoreTooNew                      it was written by a newer version
+    │   ├── StoreUnwritable (OSError)        disk full, read-only, no locks on this file system
+    │   └── QueryRefused (ValueError)        a query that is no single SELECT or EXPLAIN, or took too long
+    ├── ThreadError
+    │   ├── ThreadInUse                      another live session has it
+    │   ├── ThreadTakenOver                  another session took it over from this one
+    │   └── ThreadNotFound (LookupError)     no such thread, checkpoint or step
+    ├── StateError
+    │   ├── StateMismatch                    the stored state does not fit the class
+    │   └── MigrationFailed                  a migration raised; the snapshot is kept as it is
+    ├── ValueNotStorable (TypeError)         a value has no exact form without pickle
+    ├── ValueNotLoadable (LookupError)       a stored value needs a class that is not defined here
+    ├── StepError
+    │   ├── RunFirst                         a cell above has to run before this one
+    │   ├── NameTaken                        two cells have one name
+    │   └── CallsInFlight                    a step ended before its calls did
+    └── CallError
+        ├── NoModel                          no model is configured, and none is embedded
+        └── AnswerRejected (ValueError)      the model's answer does not have the form that was asked for
+
+`Paused` is not in this tree: it is a `BaseException`, so that `except Exception` in a notebook cannot swallow it.
+"""
+
+from __future__ import annotations
+
+
+class _OneBlock(BaseException):
+    """Show as one block in a notebook instead of a page of traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"\x1b[31m{type(self).__name__}\x1b[0m: {self}"]
+
+
+class ResumableError(_OneBlock, Exception):
+    """Root of what the library raises on purpose."""
+
+
+class UsageError(ResumableError, ValueError):
+    """A magic, a command or a function was called wrongly."""
+
+
+class StoreError(ResumableError):
+    """Something about the DuckDB file that holds the journal."""
+
+
+class StoreLocked(StoreError, TimeoutError):
+    """Somebody else holds the store."""
+
+
+class StoreReplaced(StoreError):
+    """The file is not the one that this session wrote to: replaced, deleted, or an older copy put back."""
+
+
+class StoreDamaged(StoreError):
+    """The file or its WAL cannot be read whole. Nothing was changed."""
+
+
+class StoreUntrusted(StoreError):
+    """The file holds code, or its tables are not what this library makes."""
+
+
+class StoreTooNew(StoreError):
+    """The file was written by a newer version of this library or of DuckDB."""
+
+
+class StoreUnwritable(StoreError, OSError):
+    """The file cannot be written: disk full, read-only, or a file system without locks."""
+
+    __str__ = Exception.__str__
+
+
+class QueryRefused(StoreError, ValueError):
+    """A query that is no single SELECT or EXPLAIN, that reaches outside, or that took too long."""
+
+
+class ThreadError(ResumableError):
+    """Something about one thread of research."""
+
+
+class ThreadInUse(ThreadError):
+    """Another live session has the thread."""
+
+
+class ThreadTakenOver(ThreadError):
+    """Another session took the thread over; this one can write no more."""
+
+
+class ThreadNotFound(ThreadError, LookupError):
+    """No such thread, checkpoint or step."""
+
+
+class StateError(ResumableError):
+    """Something about the research state."""
+
+
+class StateMismatch(StateError):
+    """The stored state does not fit the class: a field is missing, or has another type."""
+
+
+class MigrationFailed(StateError):
+    """A migration raised. The stored snapshot is kept as it is."""
+
+
+class ValueNotStorable(ResumableError, TypeError):
+    """A value has no exact form without pickle, or must not be stored (a secret).
+
+    Attributes:
+        path: where in the value, such as `names['cfg'][0]`.
+        why: one short sentence.
+    """
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path} cannot be stored: {why}")
+        self.path, self.why = path, why
+
+
+class ValueNotLoadable(ResumableError, LookupError):
+    """A stored value needs a class that is not defined here, or is damaged."""
+
+
+class StepError(ResumableError):
+    """Something about one step."""
+
+
+class RunFirst(StepError):
+    """A cell above has not ended as it stands now, and this cell needs what it leaves.
+
+    Attributes:
+        cell_id: the cell to run first.
+        step: its name, or None for an ordinary cell.
+    """
+
+    def __init__(self, message: str, *, cell_id: str, step: str | None) -> None:
+        super().__init__(message)
+        self.cell_id, self.step = cell_id, step
+
+
+class NameTaken(StepError):
+    """Another cell above has this name.
+
+    Attributes:
+        cell_id: the cell that has the name.
+    """
+
+    def __init__(self, message: str, *, cell_id: str) -> None:
+        super().__init__(message)
+        self.cell_id = cell_id
+
+
+class CallsInFlight(StepError):
+    """A step ended while calls that it had started were still running."""
+
+
+class CallError(ResumableError):
+    """Something about one durable call."""
+
+
+class NoModel(CallError):
+    """No model is configured, and none is embedded."""
+
+
+class AnswerRejected(CallError, ValueError):
+    """The model's answer does not have the form that was asked for."""
+
+
+class Paused(_OneBlock):
+    """The step waits for a person. No error: `except Exception` does not catch it."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"\x1b[33m{self}\x1b[0m"]
