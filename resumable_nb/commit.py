@@ -1,0 +1,68 @@
+"""What notebooks and scripts share at the end of a step: its rows, and what is said of its calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from resumable_nb import differences
+from resumable_nb.fingerprint import Facts
+from resumable_nb.journal import Row
+
+if TYPE_CHECKING:
+    from resumable_nb.cells import Cell
+    from resumable_nb.scope import Run, Scope
+    from resumable_nb.state import Image
+    from resumable_nb.thread import Thread
+
+
+def state_facts(image: Image) -> Facts:
+    """The state as a name like others: by the digest of its image."""
+    return Facts(digest=image.digest)
+
+
+def checkpoint_row(cell: Cell, origin: str, parent: int, changes: str | None, **columns: Any) -> Row:
+    """One checkpoint."""
+    return Row(
+        kind="checkpoint",
+        phase=origin,
+        parent_seq=parent,
+        step=cell.step,
+        cell_id=cell.cell_id,
+        changes=changes,
+        **columns,
+    )
+
+
+def rows_to(
+    thread: Thread, cell: Cell, *, parent: int, entry: Image, image: Image, origin: str, **columns: Any
+) -> list[Row]:
+    """The rows that move the lineage to `image`: first to the entry state, where the lineage is elsewhere.
+
+    Args:
+        parent: a checkpoint of the lineage.
+        entry: the state that the cell started from: that of the parent, or one to be taken up (or migrated) first.
+        columns: of the checkpoint itself.
+    """
+    rows = thread.value_rows(entry.blobs)
+    bring = entry.changes_from(thread.fold.image(parent))
+    if bring is not None:
+        phase = "migration" if '"version"' in bring else "taken up"
+        rows.append(Row(kind="checkpoint", phase=phase, parent_seq=parent, changes=bring))
+    start = parent if bring is None else -1
+    return [*rows, checkpoint_row(cell, origin, start, image.changes_from(entry), **columns)]
+
+
+def report(run: Run) -> list[str]:
+    """Lines for the end of a step: notices of its calls, and calls that were made anew although recorded ones were left."""
+    lines = take_notices(run)
+    for request, recorded in run.unmatched():
+        nearest = differences.nearest(request, recorded)
+        what = "; ".join(differences.describe_difference(recorded[nearest], request)) or "it was asked more often"
+        lines.append(f"a call was made anew because it differs from the recorded one: {what}")
+    return lines
+
+
+def take_notices(ground: Scope) -> list[str]:
+    """The notices so far, once."""
+    lines, ground.notices = ground.notices, []
+    return lines

@@ -1,0 +1,296 @@
+"""What the journal of one thread says: runs, lineage, answers and states, folded row by row."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from resumable_nb.cells import Cell, Record
+from resumable_nb.errors import StoreDamaged, ThreadNotFound
+from resumable_nb.state import Image
+
+if TYPE_CHECKING:
+    from resumable_nb.journal import Row
+
+ANSWERED = ("done", "partial")
+CALLS = ("llm", "call", "effect", "approval", "resource")
+_IMAGES_KEPT = 64
+Owner = tuple[str, str]  # cell id and step name
+Question = tuple[str, str, int]  # kind, key, occurrence
+
+
+class Fold:
+    """The journal of a thread, folded. It changes by `apply` only, and only by rows that are in the store.
+
+    Attributes:
+        chain: the checkpoints of the lineage, oldest first.
+        root: the newest checkpoint that says what the thread starts with (0: there is none).
+        lineage: cell id → the row of the run that counts of each cell.
+        unfinished: cells with a run that was started and did not end.
+    """
+
+    def __init__(self) -> None:
+        self.chain: list[int] = []
+        self.chain_set: set[int] = set()
+        self.root = 0
+        self.head = 0
+        self.lineage: dict[str, int] = {}
+        self.unfinished: set[str] = set()
+        self.anchors: dict[str, tuple[str, Any]] = {}
+        self.notebooks: list[dict[str, Any]] = []
+        self.values: dict[str, int] = {}
+        self.outputs: dict[int, int] = {}
+        self.forked_at = 0
+        self._rows: dict[int, Row] = {}
+        self._records: dict[int, Record] = {}
+        self._runs: dict[str, list[int]] = {}
+        self._last: dict[tuple[str, str], int] = {}
+        self._answers: dict[Owner, dict[Question, int]] = {}
+        self._owners: dict[tuple[str, str], set[Owner]] = {}
+        self._started: dict[int, Row] = {}
+        self._started_like: dict[str, list[Row]] = {}
+        self._progress: dict[int, list[int]] = {}
+        self._images: OrderedDict[int, Image] = OrderedDict()
+
+    # ------------------------------------------------------------------ rows in
+    def apply(self, row: Row) -> None:
+        """Take one row in. Rows come in the order of `seq`."""
+        self.head = row.seq
+        handler = getattr(self, f"_apply_{row.kind}", None)
+        if handler is not None:
+            handler(row)
+        if row.kind in CALLS:
+            self._apply_answer(row)
+
+    def apply_all(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.apply(row)
+
+    def _apply_thread(self, row: Row) -> None:
+        if row.phase == "forked":
+            self.forked_at, self.notebooks = row.seq, []
+
+    def _apply_notice(self, row: Row) -> None:
+        if row.name == "notebook" and row.data:
+            self.notebooks.append(json.loads(row.data))
+
+    def _apply_value(self, row: Row) -> None:
+        if row.key:
+            self.values[row.key] = row.seq
+
+    def _apply_outputs(self, row: Row) -> None:
+        if row.ref_seq:
+            self.outputs[row.ref_seq] = row.seq
+
+    def _apply_step(self, row: Row) -> None:
+        if row.phase == "started":
+            self._started[row.seq] = row
+            self._started_like.setdefault(row.key or "", []).append(row)
+        if row.phase in ("started", "failed", "interrupted", "waiting") and row.cell_id:
+            self.unfinished.add(row.cell_id)
+        if row.phase == "retired":
+            self._retire(row.cell_id, row.step)
+
+    def _apply_cell(self, row: Row) -> None:
+        assert row.cell_id is not None
+        self.lineage.pop(row.cell_id, None)
+        self.unfinished.discard(row.cell_id)
+        if row.phase != "dropped":
+            self._rows[row.seq] = row
+            self.lineage[row.cell_id] = row.seq
+
+    def _apply_checkpoint(self, row: Row) -> None:
+        parent = row.parent_seq or 0
+        while self.chain and self.chain[-1] > parent:
+            self.chain_set.discard(self.chain.pop())
+        if parent != (self.chain[-1] if self.chain else 0):
+            raise StoreDamaged(
+                f"Checkpoint {row.seq} of thread {row.thread_id!r} starts from {parent}, which is not in its lineage. "
+                "The journal was changed by something else. Nothing was written; restore a copy of the store."
+            )
+        self.chain.append(row.seq)
+        self.chain_set.add(row.seq)
+        self._rows[row.seq] = row
+        if row.phase == "start":
+            self.root = row.seq
+        if row.cell_id is None:
+            return
+        extra = json.loads(row.data) if row.data and row.phase == "taken up" else {}
+        was = extra.get("was")
+        if was:
+            self._rename(was, (row.cell_id, row.step))
+        self.unfinished.discard(row.cell_id)
+        self.lineage.pop(row.cell_id, None)
+        self.lineage[row.cell_id] = row.seq
+        for cell_id, (anchor, version) in extra.get("anchors", {}).items():
+            self.anchors[cell_id] = (anchor, version)
+        if row.step is not None and row.key:
+            self._runs.setdefault(row.key, []).append(row.seq)
+            self._last["cell", row.cell_id] = self._last["step", row.step] = row.seq
+
+    def _apply_answer(self, row: Row) -> None:
+        if row.changes and row.run_seq:
+            self._progress.setdefault(row.run_seq, []).append(row.seq)
+            self._rows[row.seq] = row
+        if row.step is None or row.phase not in ANSWERED or row.key is None:
+            return
+        self._own((row.cell_id or "", row.step), (row.kind, row.key, row.occurrence or 0), row.seq)
+
+    def _own(self, owner: Owner, question: Question, seq: int) -> None:
+        answers = self._answers.setdefault(owner, {})
+        answers[question] = max(seq, answers.get(question, 0))
+        for half in (("cell", owner[0]), ("step", owner[1])):
+            self._owners.setdefault(half, set()).add(owner)
+
+    def _owned(self, cell_id: str | None, step: str | None) -> set[Owner]:
+        """R7, R8: whose answers are those of a step: by cell id or by name."""
+        none: set[Owner] = set()
+        return self._owners.get(("cell", cell_id or ""), none) | self._owners.get(("step", step or ""), none)
+
+    def _rename(self, was: list[str], now: tuple[str, str | None]) -> None:
+        """R8: a rename takes the answers along."""
+        taken = [item for owner in self._owned(*was) for item in self._answers[owner].items()]
+        for question, seq in taken:
+            self._own((now[0], now[1] or ""), question, seq)
+
+    def _retire(self, cell_id: str | None, step: str | None) -> None:
+        """R7: `fresh` retires the answers and runs of a step. Receipts and decisions stay."""
+        for owner in self._owned(cell_id, step):
+            kept = {q: seq for q, seq in self._answers[owner].items() if q[0] in ("effect", "approval")}
+            self._answers[owner] = kept
+        for key, seqs in list(self._runs.items()):
+            rows = [(seq, self._rows[seq]) for seq in seqs]
+            self._runs[key] = [seq for seq, r in rows if r.cell_id != cell_id and r.step != step]
+        for key, started in list(self._started_like.items()):
+            self._started_like[key] = [r for r in started if r.cell_id != cell_id and r.step != step]
+
+    # ------------------------------------------------------------------ questions
+    def record(self, seq: int) -> Record:
+        """The record of a finished run. Those of earlier runs that were taken up again name the row they came from."""
+        if seq not in self._records:
+            row = self._rows[seq]
+            source, source_seq = row, seq
+            while source.phase == "taken up" and source.data and "as" in (extra := json.loads(source.data)):
+                source_seq = extra["as"]
+                source = self._rows[source_seq]
+            self._records[seq] = Record.from_json(
+                source.data or "{}",
+                cell_id=row.cell_id or "",
+                step=row.step,
+                seq=seq,
+                source_seq=source_seq,
+                checkpoint=seq if row.kind == "checkpoint" else (row.parent_seq or 0),
+                started_seq=source.ref_seq,
+            )
+        return self._records[seq]
+
+    def latest(self, cell_id: str) -> Record | None:
+        """The run that counts of this cell."""
+        seq = self.lineage.get(cell_id)
+        return None if seq is None else self.record(seq)
+
+    def run_like(self, cell: Cell, key: str) -> Record | None:
+        """R1, R8: the newest finished run of this step with the same code, inputs and entry state."""
+        for seq in reversed(self._runs.get(key, [])):
+            row = self._rows[seq]
+            if row.cell_id == cell.cell_id or row.step == cell.step:
+                return self.record(seq)
+        return None
+
+    def last_run(self, cell: Cell) -> Record | None:
+        """The newest finished run of this step, whatever it started from."""
+        by_step = self._last.get(("step", cell.step or ""), 0)
+        seq = max(self._last.get(("cell", cell.cell_id), 0), by_step)
+        return self.record(seq) if seq else None
+
+    def stands(self, record: Record) -> bool:
+        """Whether the run is not retired."""
+        return record.seq in self._runs.get(record.key, [])
+
+    @staticmethod
+    def _same(cell: Cell, row: Row) -> bool:
+        return row.cell_id == cell.cell_id or row.step == cell.step
+
+    def answer(self, cell: Cell, kind: str, key: str, occurrence: int) -> int | None:
+        """R7: the row of the newest answer over all runs of this step, by content and occurrence."""
+        question = (kind, key, occurrence)
+        owners = self._owned(cell.cell_id, cell.step)
+        return max((self._answers[owner].get(question, 0) for owner in owners), default=0) or None
+
+    def answers(self, cell: Cell) -> dict[Question, int]:
+        """All answers of a step: what was asked, and the row of the newest answer to it."""
+        found: dict[Question, int] = {}
+        for owner in self._owned(cell.cell_id, cell.step):
+            for question, seq in self._answers[owner].items():
+                found[question] = max(seq, found.get(question, 0))
+        return found
+
+    def holder(self, step: str) -> str | None:
+        """The cell that had this step name last."""
+        rows = [r for r in [*self._rows.values(), *self._started.values()] if r.step == step]
+        return max(rows, key=lambda r: r.seq).cell_id if rows else None
+
+    def step_names(self) -> list[str]:
+        """All names that steps had, in the order of their first run."""
+        rows = sorted([*self._rows.values(), *self._started.values()], key=lambda r: r.seq)
+        return list(dict.fromkeys(r.step for r in rows if r.step is not None))
+
+    def started(self, cell: Cell, key: str) -> Row | None:
+        """The newest run of this step that was started with this fingerprint."""
+        return next((r for r in reversed(self._started_like.get(key, [])) if self._same(cell, r)), None)
+
+    def started_row(self, seq: int) -> Row | None:
+        return self._started.get(seq)
+
+    # ------------------------------------------------------------------ states
+    def image(self, seq: int) -> Image:
+        """The state at a checkpoint (0: nothing yet), or after a row with progress."""
+        path: list[int] = []
+        while seq and seq not in self._images:
+            path.append(seq)
+            row = self._rows.get(seq)
+            if row is None:
+                raise ThreadNotFound(f"There is no checkpoint {seq} in this thread.")
+            seq = self._before(row)
+        image = self._images[seq] if seq else Image.EMPTY
+        for seq in reversed(path):
+            changes = self._rows[seq].changes
+            image = image.apply(changes) if changes else image
+        if path:
+            self._images[path[0]] = image
+            self._images.move_to_end(path[0])
+            while len(self._images) > _IMAGES_KEPT:
+                self._images.popitem(last=False)
+        return image
+
+    def _before(self, row: Row) -> int:
+        """The row whose state this one starts from: for progress, the progress before it in the same run."""
+        if row.kind == "checkpoint":
+            return row.parent_seq or 0
+        run = self._progress[row.run_seq or 0]
+        at = run.index(row.seq)
+        return run[at - 1] if at else row.parent_seq or 0
+
+    def newest(self, seq: int | None = None) -> int:
+        """The newest row with a state at or before `seq`: a checkpoint, or progress inside a run."""
+        if seq is None:
+            return self.chain[-1] if self.chain else 0
+        rows = [s for s, r in self._rows.items() if s <= seq and (r.kind == "checkpoint" or r.changes)]
+        return max(rows, default=0)
+
+    def row(self, seq: int) -> Row | None:
+        """A checkpoint, a cell's row or one with progress, without its bodies."""
+        return self._rows.get(seq)
+
+    def checkpoints(self) -> list[Row]:
+        return [row for row in self._rows.values() if row.kind == "checkpoint"]
+
+    def progress_of(self, run_seq: int) -> list[int]:
+        return self._progress.get(run_seq, [])
+
+    def latest_started(self) -> list[Row]:
+        """The newest started run of each cell that has not ended."""
+        newest = {row.cell_id: row for row in sorted(self._started.values(), key=lambda r: r.seq)}
+        return [row for cell_id, row in newest.items() if cell_id in self.unfinished]

@@ -1,0 +1,104 @@
+"""How a thread is opened: by `resumable_nb.open` in scripts, by `open_notebook` for the magics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, Literal
+
+from resumable_nb.errors import UsageError
+from resumable_nb.script import Script
+from resumable_nb.state import ResearchState, State
+from resumable_nb.step import Kernel
+from resumable_nb.thread import Thread, connect
+
+
+def _where(thread_id: str, db: str | Path | None) -> tuple[str, str | Path]:
+    """The environment outranks what the notebook says: a runner decides."""
+    named = os.environ.get("RESUMABLE_NB_THREAD") or thread_id
+    return named, os.environ.get("RESUMABLE_NB_DB") or db or "research.duckdb"
+
+
+def open(  # noqa: A001 - the public name is `resumable_nb.open`
+    thread_id: str,
+    *,
+    db: str | Path | None = None,
+    query: str | None = None,
+    state: type[State] = ResearchState,
+    start: Literal["first", "newest"] = "first",
+    take_over: bool = False,
+    say: Callable[[str], None] = print,
+) -> Thread:
+    """Open a thread of research from a script or a console.
+
+    Args:
+        thread_id: its name; it is made where it does not exist.
+        db: the store, by default `research.duckdb` in this folder. `RESUMABLE_NB_DB` and `RESUMABLE_NB_THREAD`
+            outrank both.
+        query: the question, put into the state that the thread starts with. None keeps what it is.
+        state: the class of the state.
+        start: from where the first step starts: `first` (the thread's first checkpoint, so that finished steps are
+            skipped) or `newest` (what the thread knows now).
+        take_over: take it from another session that is alive; that one can write no more.
+        say: where lines for the person go.
+
+    Returns:
+        The open thread: a context manager; `thread.step(name, fn)` runs steps. The store has the session on return.
+
+    Raises:
+        ThreadInUse: Another live session has it.
+        StoreError: The store cannot be opened; the message says what to do.
+        StateMismatch: The stored state does not fit the class.
+    """
+    if start not in ("first", "newest"):
+        raise UsageError(f"start={start!r}: expected 'first' or 'newest'.")
+    thread_id, db = _where(thread_id, db)
+    thread = connect(thread_id, db=db, state=state, take_over=take_over)
+    try:
+        thread.begin(query)
+        fold = thread.fold
+        base = fold.root if start == "first" else fold.newest()
+        thread.live.set(fold.image(base))
+        thread.runner = Script(thread, base, say)
+    except BaseException:
+        thread.session.close()
+        raise
+    return thread
+
+
+def open_notebook(
+    thread_id: str,
+    *,
+    namespace: MutableMapping[str, Any],
+    hidden: Mapping[str, Any] | None = None,
+    db: str | Path | None = None,
+    query: str | None = None,
+    state: str | None = None,
+    start: Literal["first", "newest"] = "first",
+    take_over: bool = False,
+    tracked: frozenset[str] = frozenset(),
+) -> Kernel:
+    """Open a thread for the cells of a notebook.
+
+    Args:
+        namespace: where cells run; `state` and `thread` are bound in it.
+        hidden: names that were in it before the person wrote anything.
+        state: name of the state class in the namespace; a cell may define it later.
+        tracked: names that cells bound under an earlier opening in this kernel.
+    """
+    thread_id, db = _where(thread_id, db)
+    thread = connect(thread_id, db=db, namespace=namespace, take_over=take_over)
+    try:
+        return Kernel(
+            thread,
+            namespace,
+            hidden=hidden,
+            state_name=state,
+            query=query,
+            newest=start == "newest",
+            tracked=tracked,
+        )
+    except BaseException:
+        thread.session.close()
+        raise

@@ -1,0 +1,249 @@
+"""The rules of place: what stands above a cell, and what that left (DESIGN section 5, rules 2 to 4).
+
+The rules follow `tests/model/reference_model.py` line by line; the tests drive both. A cell sees state and names of
+its place in the notebook, whatever was run when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from resumable_nb.cells import BASE, STATE, Cell, Order, Record, first_of
+from resumable_nb.errors import RunFirst
+from resumable_nb.fingerprint import Facts
+from resumable_nb.fold import Fold
+from resumable_nb.names import MODULE, Names
+
+_BASE_CELL = Cell(BASE, None, "")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the nearest cell above left in a name. With `blame` that is not known, and that cell has to run first."""
+
+    facts: Facts | None = None
+    writer: Cell = _BASE_CELL
+    blame: str = ""
+    record: Record | None = None
+
+    @property
+    def digest(self) -> str | None:
+        return self.facts.digest if self.facts else None
+
+
+NOTHING = Left()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a cell starts.
+
+    Attributes:
+        placed: the names to bind, as its place has them.
+        needed: all names whose value at the start can matter.
+        state: the state at its place, needed or not.
+    """
+
+    placed: Mapping[str, Left]
+    needed: set[str]
+    state: Left
+
+
+def facts_of(names: Mapping[str, Left]) -> dict[str, Facts | None]:
+    return {name: left.facts for name, left in names.items()}
+
+
+@dataclass
+class Places:
+    """What this kernel knows of the notebook: what was executed in it, what ended, and the order of the cells.
+
+    Attributes:
+        seen: cells as last executed here, whatever came of it.
+        ran: runs that finished here, newest per cell.
+        baseline: names that were bound before the thread was opened here, as cells above left them.
+        opened_in: the cell that opened the thread.
+    """
+
+    fold: Fold
+    names: Names
+    start: Left
+    seen: dict[str, Cell] = field(default_factory=dict)
+    ran: dict[str, Record] = field(default_factory=dict)
+    baseline: dict[str, Left] = field(default_factory=dict)
+    opened_in: str | None = None
+    anchors: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    last: str = ""
+    notes: list[Cell] = field(default_factory=list)
+    sources: dict[str, Cell] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ rule 2: what stands above
+    def arrive(self, cell: Cell, order: Order) -> None:
+        """A cell is about to run: remember it, and where it stands if the notebook does not say."""
+        known = any(c.cell_id == cell.cell_id for c in order.cells)
+        if not known and self.anchors.get(cell.cell_id, ("", None))[1] != order.version:
+            self.anchors[cell.cell_id] = (self.last, order.version)
+        self.last, self.notes = cell.cell_id, []
+        self.seen[cell.cell_id] = cell
+        for known_cell in (*order.cells, cell):
+            if known_cell.source:
+                self.sources[known_cell.code.digest] = known_cell
+
+    def above(self, cell: Cell, order: Order) -> list[Cell]:
+        """The cells above, unsaved ones after the cell that they ran after; each as last executed."""
+        cells = list(order.cells)
+        recorded = {c: record.cell for c in self.fold.lineage if (record := self.fold.latest(c))}
+        known = recorded | self.seen
+        for cell_id, (anchor, saved) in self.anchors.items():
+            ids = [c.cell_id for c in cells]
+            while anchor not in ids and self.anchors.get(anchor, ("", None))[1] == order.version:
+                anchor = self.anchors[anchor][0]
+            if cell_id in known and cell_id not in ids and saved == order.version:
+                cells.insert(ids.index(anchor) + 1 if anchor in ids else len(ids), known[cell_id])
+        return [known.get(c.cell_id, c) for c in takewhile(lambda c: c.cell_id != cell.cell_id, cells)]
+
+    def skipped(self, cell: Cell) -> bool:
+        """Whether it is a step that has not run in this kernel."""
+        return cell.step is not None and cell.cell_id not in self.ran
+
+    # ------------------------------------------------------------------ rules 2 and 3: what it left
+    def walk(self, above: list[Cell]) -> dict[str, Left]:
+        """What the cells above left in each name. One stands if it started as those above it ended."""
+        names = {**self.baseline, STATE: self.start}
+        untracked = self._before_opening(above)
+        for cell in above:
+            if cell.cell_id in untracked:
+                self._walk_untracked(cell, names)
+                continue
+            record = self._record(cell)
+            kept = record.kept if record else {}
+            here = cell.step is not None or cell.cell_id in self.ran
+            blame = self._outdated(cell, record, names, above)
+            bound = set(kept) if here and not blame else set(self.writes(cell)) | set(kept)
+            if blame and STATE in self.names.needs(cell.code, facts_of(names)) - bound:
+                self.notes.append(cell)  # it changed nothing when it last ran, but might now
+            for name in bound:
+                if name in kept and not blame and (here or name == STATE):
+                    names[name] = Left(kept[name], cell, record=record)
+                else:
+                    names[name] = Left(None, cell, blame or cell.cell_id, record)
+        return names
+
+    def _before_opening(self, above: list[Cell]) -> set[str]:
+        """Cells that ran, or may have run, before the thread was opened in this kernel."""
+        ids = [c.cell_id for c in above]
+        if self.opened_in not in ids:
+            return set()
+        return {c for c in ids[: ids.index(self.opened_in) + 1] if c not in self.seen and c not in self.fold.lineage}
+
+    def _walk_untracked(self, cell: Cell, names: dict[str, Left]) -> None:
+        if cell.cell_id != self.opened_in:
+            for name in self.writes(cell):
+                if name not in self.baseline:
+                    names[name] = Left(None, cell, cell.cell_id)
+
+    def _record(self, cell: Cell) -> Record | None:
+        recorded = self.fold.latest(cell.cell_id)
+        return recorded if cell.step is not None else self.ran.get(cell.cell_id, recorded)
+
+    @staticmethod
+    def writes(cell: Cell) -> frozenset[str]:
+        """Names that its source binds; a step always leaves a state."""
+        return cell.code.writes | ({STATE} if cell.step is not None else set())
+
+    def needs(self, cell: Cell, placed: Mapping[str, Facts | None], *, now: bool = False) -> set[str]:
+        """Names whose value at the start can matter; a step always needs the state."""
+        return self.names.needs(cell.code, placed, now=now) | ({STATE} if cell.step is not None else set())
+
+    def _outdated(self, cell: Cell, record: Record | None, names: dict[str, Left], above: list[Cell]) -> str:
+        """"" if the cell, as last executed, ended, and from these names; else the id of the cell to run first."""
+        here = cell.step is None and cell.cell_id in self.ran
+        before = record.before if record else {}
+        wanted = {n for n in before.keys() | self.needs(cell, facts_of(names)) if not n.startswith(MODULE)}
+        left = {n: names.get(n, NOTHING) for n in wanted}
+        unknown = {n for n, x in left.items() if x.blame}
+        recorded = {n for n in unknown if n != STATE and not here and left[n].writer.cell_id not in self.seen}
+        if record and record.cell.code.digest == self.seen.get(cell.cell_id, record.cell).code.digest:
+            if cell.step is not None:
+                ended = cell.cell_id not in self.fold.unfinished and self.fold.stands(record)
+            else:
+                ended = here or cell.cell_id not in self.seen
+            if ended and all(self._as_before(n, f, left, unknown, recorded) for n, f in before.items()):
+                return ""
+        first = {left[n].blame for n in unknown - recorded or unknown}
+        for name in left.keys() - unknown - {STATE}:  # an ordinary cell will start with other names than it should
+            if cell.step is None and not self.skipped(left[name].writer) and left[name].digest != self._now(name):
+                first.add(left[name].writer.cell_id)
+        found = first_of(above, first)
+        return found.cell_id if found else cell.cell_id
+
+    def _as_before(
+        self, name: str, facts: Facts | None, left: Mapping[str, Left], unknown: set[str], recorded: set[str]
+    ) -> bool:
+        digest = facts.digest if facts else None
+        if name.startswith(MODULE):
+            return self.names.module(name) == digest
+        return name in recorded or (name not in unknown and left[name].digest == digest)
+
+    def _now(self, name: str) -> str | None:
+        facts = self.names.facts(name)
+        return facts.digest if facts else None
+
+    # ------------------------------------------------------------------ rule 4: names at their place
+    def enter(self, cell: Cell, above: list[Cell]) -> Entry:
+        """What a cell needs, as its place has it (an ordinary cell: the state, and what skipped steps kept).
+
+        Raises:
+            RunFirst: A value is to be had nowhere; the error names the cell that makes it.
+        """
+        names = self.walk(above)
+        state = names[STATE]
+        if cell.step is None:
+            names = {n: x for n, x in names.items() if n == STATE or self.skipped(x.writer)}
+        needed = self.needs(cell, facts_of(names), now=cell.step is None)
+        at_hand = {n for n in needed if not n.startswith(MODULE) and (cell.step is not None or n in names)}
+        placed = {n: names.get(n, NOTHING) for n in at_hand}
+        first = {
+            left.blame or left.writer.cell_id
+            for name, left in placed.items()
+            if left.blame or (name != STATE and left.digest != self._now(name) and not self._at_hand(left))
+        }
+        if first:
+            self._stop(cell, above, first, placed)
+        return Entry(placed, needed, state)
+
+    def _at_hand(self, left: Left) -> bool:
+        """Whether the value can be bound without running a cell."""
+        if self.names.kept(left.facts):
+            return True
+        if left.writer.step is None or left.record is None or left.facts is None:
+            return False
+        return not left.facts.storable or self.definable(left)
+
+    def definable(self, left: Left) -> bool:
+        """Whether an import, def or class statement of the cell, whose source is at hand, makes the value."""
+        if left.facts is None or left.facts.kind not in ("function", "class", "module"):
+            return False
+        source = self.sources.get(left.writer.code.digest)
+        name = next((n for n, f in (left.record.kept if left.record else {}).items() if f is left.facts), None)
+        return bool(source and name and source.code.definitions({name}))
+
+    def _stop(self, cell: Cell, above: Iterable[Cell], first: set[str], placed: Mapping[str, Left]) -> None:
+        target = first_of(above, first)
+        names = sorted(n for n, x in placed.items() if (x.blame or x.writer.cell_id) in first)
+        what = "the state" if STATE in names else ", ".join(f"`{n}`" for n in names)
+        if target is None:
+            raise RunFirst(
+                f"{cell.label} needs {what} as it was when the thread was opened here, and that was changed since. "
+                "Restart the kernel and run all cells: finished steps are skipped.",
+                cell_id=BASE,
+                step=None,
+            )
+        free = " (questions already answered are free)" if target.step is not None else ""
+        raise RunFirst(
+            f"{cell.label} needs {what} as the cells above leave it. Run {target.label} first{free}.",
+            cell_id=target.cell_id,
+            step=target.step,
+        )

@@ -1,0 +1,297 @@
+"""What a durable call sees of the step that it is in: recorded answers, numbers, and the way into the journal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from resumable_nb import randomness, values
+from resumable_nb.cells import Cell, Spent
+from resumable_nb.errors import CallsInFlight, StateError, ValueNotStorable
+from resumable_nb.journal import Row
+
+if TYPE_CHECKING:
+    from resumable_nb.fold import Question
+    from resumable_nb.state import Image
+    from resumable_nb.thread import Thread
+
+COMPLETING = ("done", "failed", "partial", "interrupted", "lost")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A number for one call, and its recorded answer if there is one.
+
+    Attributes:
+        occurrence: how often the same was asked before in this run.
+        answer: the whole completing row (phase `done` or `partial`), or None: the call goes live.
+    """
+
+    occurrence: int
+    answer: Row | None = None
+
+
+class Scope:
+    """The ground that calls stand on outside any step: they go live, are recorded for the accounts, never replayed."""
+
+    step: str | None = None
+
+    def __init__(self, thread: Thread) -> None:
+        self.thread = thread
+        self.notices: list[str] = []
+        self.uses_state = False
+
+    def claim(self, key: str, *, kind: str = "llm", request: str = "") -> Claim:
+        """The next free number for this question, with the recorded answer if there is one."""
+        return Claim(0)
+
+    def release(self, key: str, occurrence: int, *, kind: str = "llm") -> None:
+        """A failed attempt gives its number back."""
+
+    def append(self, *rows: Row) -> list[int]:
+        """Write rows. When it returns they are in the store. Thread-safe."""
+        return self.thread.append(*rows)
+
+    def notice(self, text: str) -> None:
+        """A line for the person, shown when the cell ends."""
+        if text not in self.notices:
+            self.notices.append(text)
+
+    def before_commit(self, callback: Callable[[], None]) -> None:
+        """Call this when the step is about to commit. Outside a step there is no such moment."""
+
+    def context(self) -> str:
+        """What the model should know: the state at the start of this branch."""
+        self.uses_state = True
+        return self.thread.live.state.context()
+
+
+@dataclass
+class _Asked:
+    """One live call: for the report of what was not matched."""
+
+    question: Question
+    request: str
+
+
+@dataclass
+class _Account:
+    replayed: int = 0
+    live: int = 0
+    spent: Spent = field(default_factory=Spent)
+
+    def add(self, row: Row, *, live: bool) -> None:
+        self.spent += Spent(
+            int(row.kind == "llm"),
+            row.gen_ai_usage_input_tokens or 0,
+            row.gen_ai_usage_output_tokens or 0,
+            row.duration_ms or 0.0,
+        )
+        self.live += live
+        self.replayed += not live
+
+
+class Run(Scope):
+    """One run of a step, from its entry state to its end.
+
+    Args:
+        entry: the checkpoint that the run starts from, and its image.
+        key: the fingerprint of the run.
+    """
+
+    def __init__(self, thread: Thread, cell: Cell, *, key: str, entry: int, image: Image, eager: bool) -> None:
+        super().__init__(thread)
+        self.cell, self.key, self.entry, self.image = cell, key, entry, image
+        self.step: str | None = cell.step
+        self.started_seq: int | None = None
+        self.account = _Account()
+        self.began = time.monotonic()
+        self._progress = image
+        self._used: dict[tuple[str, str], set[int]] = {}
+        self._claimed: set[Question] = set()
+        self._asked: list[_Asked] = []
+        self._open: dict[int, str] = {}
+        self._callbacks: list[Callable[[], None]] = []
+        self._lock = threading.RLock()
+        self._random = randomness.state()
+        self._earlier = {q: s for q, s in thread.fold.answers(cell).items() if q[0] == "llm"}
+        if eager:
+            self._write_started()
+
+    # ------------------------------------------------------------------ calls
+    def claim(self, key: str, *, kind: str = "llm", request: str = "") -> Claim:
+        with self._lock:
+            used = self._used.setdefault((kind, key), set())
+            number = next(n for n in range(len(used) + 1) if n not in used)
+            used.add(number)
+            question = (kind, key, number)
+            seq = self.thread.fold.answer(self.cell, kind, key, number)
+            if seq is None:
+                self._asked.append(_Asked(question, request))
+                return Claim(number)
+            self._claimed.add(question)
+            answer = self.thread.read(seq)
+            self.account.add(answer, live=False)
+            return Claim(number, answer)
+
+    def release(self, key: str, occurrence: int, *, kind: str = "llm") -> None:
+        with self._lock:
+            self._used.get((kind, key), set()).discard(occurrence)
+            self._asked = [a for a in self._asked if a.question != (kind, key, occurrence)]
+
+    def append(self, *rows: Row) -> list[int]:
+        with self._lock:
+            written = list(rows)
+            blobs: list[Row] = []
+            for row in written:
+                row.step, row.cell_id = self.step, self.cell.cell_id
+                if row.phase == "done" and row.changes is None:
+                    blobs += self._add_progress(row)
+            head = [] if self.started_seq else [self._started_row()]
+            written = [*head, *blobs, *written]
+            for place, row in enumerate(written[len(head) :], len(head)):
+                row.run_seq = self.started_seq or -place
+            seqs = self.thread.append(*written)
+            self.started_seq = self.started_seq or seqs[0]
+            self._follow(written)
+            return seqs[len(written) - len(rows) :]
+
+    def _follow(self, rows: list[Row]) -> None:
+        for row in rows:
+            if row.phase == "started" and row.kind != "step":
+                self._open[row.seq] = row.name or row.kind
+            if row.phase in COMPLETING and row.ref_seq:
+                self._open.pop(row.ref_seq, None)
+                if row.phase in ("done", "partial"):
+                    self.account.add(row, live=True)
+
+    def _started_row(self) -> Row:
+        return Row(
+            kind="step",
+            phase="started",
+            step=self.step,
+            cell_id=self.cell.cell_id,
+            key=self.key,
+            parent_seq=self.entry,
+            body=self._random,
+            data=json.dumps({"code": self.cell.code.digest}),
+        )
+
+    def _write_started(self) -> None:
+        self.started_seq = self.thread.append(self._started_row())[0]
+
+    def _add_progress(self, row: Row) -> list[Row]:
+        """What the state gained since the row before, in the same INSERT. A paid answer never fails for it."""
+        with contextlib.suppress(StateError, ValueNotStorable):  # said at the commit, where it can be mended
+            image = self.thread.live.image()
+            row.changes = image.changes_from(self._progress)
+            if row.changes is not None:
+                row.parent_seq, self._progress = self.entry, image
+                return self.thread.value_rows(image.blobs)
+        return []
+
+    # ------------------------------------------------------------------ the end
+    def before_commit(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            self._callbacks.append(callback)
+
+    def settle(self) -> None:
+        """Let streams that were left open record their prefix.
+
+        Raises:
+            CallsInFlight: Calls that the step started are still running.
+        """
+        for callback in list(self._callbacks):
+            callback()
+        if self._open:
+            names = ", ".join(sorted(set(self._open.values())))
+            raise CallsInFlight(
+                f"`{self.step}` ended while {len(self._open)} of its calls were still running ({names}). Wait for them in "
+                "the step: join the threads, await the tasks. Nothing that was answered is lost."
+            )
+
+    def spent(self) -> Spent:
+        """What the run cost, or its recorded answers did: the wall time at least that of its calls."""
+        wall = (time.monotonic() - self.began) * 1e3
+        return replace(self.account.spent, ms=max(wall, self.account.spent.ms))
+
+    def failed_row(self, error: BaseException) -> Row:
+        """The row that says that the body raised."""
+        message, _ = values.redact(str(error)[:500].encode())
+        return Row(
+            kind="step",
+            phase="failed" if isinstance(error, Exception) else "interrupted",
+            step=self.step,
+            cell_id=self.cell.cell_id,
+            key=self.key,
+            ref_seq=self.started_seq,
+            run_seq=self.started_seq,
+            data=json.dumps({"error": type(error).__name__, "message": message.decode(errors="replace")}),
+        )
+
+    def restore_random(self, started: Row | None) -> None:
+        """Put `random` and numpy's legacy state to where an earlier run of the same fingerprint started."""
+        if started is not None:
+            self._random = self.thread.read(started.seq).body or self._random
+            randomness.restore(self._random)
+
+    def random_at_end(self) -> bytes | None:
+        """The state of the random numbers, if the step moved it."""
+        now = randomness.state()
+        return now if now != self._random else None
+
+    def unmatched(self) -> list[tuple[str, list[str]]]:
+        """Requests that went live although recorded calls were not asked for again, each with what was left over."""
+        left = [seq for question, seq in self._earlier.items() if question not in self._claimed]
+        asked = [a.request for a in self._asked if a.question not in self._earlier and a.request]
+        if not left or not asked:
+            return []
+        requests = self.thread.requests(left)
+        return [(request, requests) for request in asked]
+
+    @property
+    def again(self) -> int:
+        """How many recorded calls were not used although others of their kind went live."""
+        left = sum(1 for question in self._earlier if question not in self._claimed)
+        return min(left, len(self._asked))
+
+
+_current: ContextVar[Scope | None] = ContextVar("resumable_nb_scope", default=None)
+_fallback: list[Scope] = []
+
+
+def scope() -> Scope | None:
+    """The scope of the running step; outside a step one with `step=None`; None if no thread is open.
+
+    A context variable first; threads of a pool, which inherit none, belong to the process's running step.
+    """
+    return _current.get() or (_fallback[-1] if _fallback else None)
+
+
+def enter(entered: Scope) -> None:
+    """Make it the process's scope until `leave`."""
+    _fallback.append(entered)
+
+
+def leave(left: Scope) -> None:
+    with contextlib.suppress(ValueError):
+        _fallback.remove(left)
+
+
+@contextlib.contextmanager
+def within(entered: Scope) -> Iterator[Scope]:
+    """Run code in a scope: this context and the threads that it starts."""
+    enter(entered)
+    token = _current.set(entered)
+    try:
+        yield entered
+    finally:
+        _current.reset(token)
+        leave(entered)
+

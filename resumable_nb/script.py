@@ -1,0 +1,235 @@
+"""Steps outside notebooks: `thread.step(name, fn)`, in the order in which a script calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from resumable_nb import failpoints, fingerprint, scope, values
+from resumable_nb.cells import STATE, Cell, Record
+from resumable_nb.commit import checkpoint_row, rows_to, state_facts, report
+from resumable_nb.errors import StepError, UsageError
+from resumable_nb.fingerprint import Code, Facts
+from resumable_nb.journal import Row
+from resumable_nb.scope import Run, Scope
+from resumable_nb.state import Image
+from resumable_nb.thread import Thread
+
+_RESULT = "result"
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A step of a script between its start and its end."""
+
+    run: Run
+    cell: Cell
+    before: dict[str, Facts | None]
+    image: Image
+    found: Record | None
+
+
+@dataclass
+class Script:
+    """Runs the steps of one process, each from the state at the end of the step called before it.
+
+    Args:
+        thread: the open thread.
+        start: the checkpoint that the first step starts from.
+        say: where lines for the person go.
+    """
+
+    thread: Thread
+    start: int
+    say: Callable[[str], None] = lambda line: None
+    _last: int = field(init=False)
+    _done: dict[str, _Done] = field(init=False, default_factory=dict)
+    _running: str | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._last = self.start
+        self._outside = Scope(self.thread)
+        scope.enter(self._outside)
+
+    # ------------------------------------------------------------------ one step
+    def call(self, name: str, fn: Callable[..., Any]) -> Any:
+        """Skip, replay or run one step. See `Thread.step`."""
+        if not isinstance(name, str) or not name.strip() or not callable(fn):
+            raise UsageError(f"thread.step(name, fn) takes a name and a function, not {name!r} and {fn!r}.")
+        started = self._begin(name, fn)
+        if isinstance(started, Record):
+            result = self._result(started)
+            return _ready(result) if inspect.iscoroutinefunction(fn) else result
+        if inspect.iscoroutinefunction(fn):
+            return self._run_async(started, fn)
+        with self._while_running(started):
+            return self._commit(started, fn(*self._arguments(fn)))
+
+    async def _run_async(self, started: _Started, fn: Callable[..., Any]) -> Any:
+        with self._while_running(started):
+            return self._commit(started, await fn(*self._arguments(fn)))
+
+    def _while_running(self, started: _Started) -> _WhileRunning:
+        return _WhileRunning(self, started)
+
+    def _arguments(self, fn: Callable[..., Any]) -> list[Any]:
+        try:
+            wanted = [p for p in inspect.signature(fn).parameters.values() if p.default is p.empty and p.kind <= 1]
+        except ValueError:
+            wanted = []
+        if len(wanted) > 1:
+            raise UsageError(f"A step's function takes nothing, or the state: {fn!r} wants {len(wanted)} arguments.")
+        return [self.thread.live.state] if wanted else []
+
+    def _begin(self, name: str, fn: Callable[..., Any]) -> _Started | Record:
+        if self._running is not None:
+            raise StepError(f"`{name}` was started inside `{self._running}`: steps cannot be nested. Call it after.")
+        again = self._done.get(name)
+        entry = again.entry if again is not None else self._last
+        image = self.thread.fold.image(entry)
+        cell, before = self._inputs(name, fn, image)
+        record = Record(cell, before, {})
+        found = self.thread.fold.run_like(cell, record.key)
+        if again is not None and (found is None or found.key != again.record.key):
+            raise StepError(
+                f"`{name}` has already run in this session, with other code, inputs or state. Give each step its own name, "
+                f"such as `{name} 2`."
+            )
+        if found is not None and not found.lost:
+            taken = self._take_up(cell, found, entry, image)
+            self.say(f"`{name}`: restored from checkpoint {taken.checkpoint}: {taken.spent} not spent again")
+            return taken
+        self.thread.live.set(image)
+        run = Run(self.thread, cell, key=record.key, entry=entry, image=image, eager=False)
+        run.restore_random(self.thread.fold.started(cell, record.key))
+        return _Started(run, cell, before, image, found)
+
+    def _inputs(self, name: str, fn: Callable[..., Any], image: Image) -> tuple[Cell, dict[str, Facts | None]]:
+        """The function by source, defaults and closure; the names of its module that it reads, by value."""
+        names = getattr(inspect.unwrap(fn), "__globals__", {})
+        own = fingerprint.fingerprint(fn, namespace=names)
+        before: dict[str, Facts | None] = {STATE: state_facts(image)}
+        todo = sorted(own.reads)
+        while todo:
+            read = todo.pop()
+            if read in before or names.get(read) is self.thread or read not in names:
+                continue
+            facts = fingerprint.fingerprint(names[read], namespace=names)
+            before[read] = facts
+            todo += sorted(facts.reads)
+        code = Code(digest=own.digest, loads={}, writes=frozenset())
+        return Cell(f"step {name}", name, "", known=code), before
+
+    def _take_up(self, cell: Cell, found: Record, entry: int, image: Image) -> Record:
+        fold = self.thread.fold
+        row = fold.row(found.checkpoint)
+        if row is None or found.checkpoint not in fold.chain_set or (row.parent_seq or 0) != entry:
+            parent = entry if entry in fold.chain_set else fold.root
+            changes = fold.image(found.checkpoint).changes_from(fold.image(parent))
+            data = json.dumps({"as": found.source_seq})
+            self.thread.append(checkpoint_row(cell, "taken up", parent, changes, key=found.key, data=data))
+            found = fold.record(fold.chain[-1])
+        self._end(cell, found, entry)
+        return found
+
+    def _end(self, cell: Cell, record: Record, entry: int) -> None:
+        assert cell.step is not None
+        if cell.step not in self._done:
+            self._done[cell.step] = _Done(record, entry)
+            self._last = record.checkpoint
+        self.thread.live.set(self.thread.fold.image(self._last))
+
+    def _result(self, record: Record) -> Any:
+        text = self.thread.read(record.source_seq).response
+        if text is None:
+            return None
+        return values.decode_names(text, self.thread.blob, self.thread.resolve)[_RESULT]
+
+    # ------------------------------------------------------------------ the end
+    def _commit(self, started: _Started, result: Any) -> Any:
+        run, cell = started.run, started.cell
+        run.settle()
+        for line in report(run):
+            self.say(f"`{cell.step}`: {line}")
+        if started.found is not None:
+            self._take_up(cell, started.found, run.entry, started.image)
+            return result
+        image = self.thread.live.image()
+        encoded = values.encode_names({_RESULT: result})
+        record = Record(cell, started.before, {STATE: state_facts(image)}, lost=encoded.failed, spent=run.spent())
+        failpoints.passing("step.commit.before")
+        rows = [
+            *self.thread.value_rows({**image.blobs, **encoded.blobs}),
+            *rows_to(
+                self.thread,
+                cell,
+                parent=run.entry if run.entry in self.thread.fold.chain_set else self.thread.fold.root,
+                entry=started.image,
+                image=image,
+                origin="step",
+                key=run.key,
+                ref_seq=run.started_seq,
+                run_seq=run.started_seq,
+                duration_ms=(time.monotonic() - run.began) * 1e3,
+                response=encoded.text if result is not None and not encoded.failed else None,
+                body=run.random_at_end(),
+                data=record.to_json(),
+            ),
+        ]
+        seq = self.thread.append(*rows)[-1]
+        failpoints.passing("step.commit.after")
+        self._end(cell, self.thread.fold.record(seq), run.entry)
+        for why in encoded.failed.values():
+            self.say(f"`{cell.step}`: what it returns is not stored ({why}); it is rebuilt by replay after a restart")
+        return result
+
+    def fail(self, started: _Started, error: BaseException) -> None:
+        """The function raised: the state is as at the step's entry."""
+        run = started.run
+        self.thread.live.set(started.image)
+        for line in report(run):
+            self.say(f"`{started.cell.step}`: {line}")
+        self.thread.append(run.failed_row(error))
+
+    def close(self) -> None:
+        """Calls go live and unrecorded from here on."""
+        scope.leave(self._outside)
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A step that ended in this session, and the checkpoint that it started from."""
+
+    record: Record
+    entry: int
+
+
+class _WhileRunning:
+    """The scope of a running step; if the body raises, the step has failed."""
+
+    def __init__(self, script: Script, started: _Started) -> None:
+        self._script, self._started = script, started
+        self._within = scope.within(started.run)
+
+    def __enter__(self) -> None:
+        self._script._running = self._started.cell.step  # noqa: SLF001
+        self._within.__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._within.__exit__(kind, error, trace)
+        self._script._running = None  # noqa: SLF001
+        if error is not None:
+            self._script.fail(self._started, error)
+
+
+def _ready(result: Any) -> asyncio.Future[Any] | Any:
+    async def ready() -> Any:
+        return result
+
+    return ready()

@@ -1,0 +1,612 @@
+"""Skip, replay or run one cell. Knows no IPython: the notebook layer and `Thread.step` drive it.
+
+The order of events for every cell: `begin` (before any of its code runs), then `commit` or `fail`, then `outputs`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from resumable_nb import failpoints, fingerprint, scope, values
+from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
+from resumable_nb.commit import checkpoint_row, report, rows_to, state_facts, take_notices
+from resumable_nb.errors import NameTaken, StateError, StateMismatch, UsageError
+from resumable_nb.fingerprint import Facts
+from resumable_nb.journal import Row
+from resumable_nb.names import MODULE, Names
+from resumable_nb.place import Entry, Left, Places
+from resumable_nb.scope import Run, Scope
+from resumable_nb.state import Image, State
+from resumable_nb.thread import Thread
+
+Action = Literal["skip", "run", "plain"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What happens to a cell.
+
+    Attributes:
+        action: `skip` (do not run it), `run` (a step), `plain` (an ordinary cell).
+        line: what to say to the person; "" for nothing.
+        outputs: on `skip`, what the step showed (nbformat v4 output dicts).
+        signature: of the outputs, as the notebook layer made it.
+    """
+
+    action: Action
+    line: str = ""
+    outputs: tuple[dict[str, Any], ...] = ()
+    signature: str = ""
+
+
+@dataclass
+class _Running:
+    """A cell between `begin` and its end."""
+
+    cell: Cell
+    above: list[Cell]
+    before: dict[str, Facts | None]
+    entry: int
+    image: Image
+    objects: dict[str, Any]
+    facts: dict[str, Facts | None]
+    scope: Scope
+    found: Record | None = None
+
+
+@dataclass
+class Kernel:
+    """The rules for one thread in one process.
+
+    Args:
+        thread: the open thread.
+        namespace: where cells run.
+        state_name: the notebook's name of the state class, looked up again after every cell; None for a fixed class.
+    """
+
+    thread: Thread
+    namespace: MutableMapping[str, Any]
+    hidden: Mapping[str, Any] | None = None
+    state_name: str | None = None
+    query: str | None = None
+    newest: bool = False
+    opened_in: str | None = None
+    tracked: frozenset[str] = frozenset()
+    names: Names = field(init=False)
+    places: Places = field(init=False)
+    running: _Running | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.names = Names(self.namespace, self.hidden)
+        self.places = Places(self.thread.fold, self.names, Left(), anchors=dict(self.thread.fold.anchors))
+        self._outside = Scope(self.thread)
+        self._notebook: str | None = None
+        self._start_seq = 0
+        self._problem: StateError | None = None
+        self._committed: Record | None = None
+        scope.enter(self._outside)
+        if self.state_name is None or self._state_class() is not None:
+            self._begin_thread()
+
+    # ------------------------------------------------------------------ opening
+    def _state_class(self) -> type[State] | None:
+        if self.state_name is None:
+            return type(self.thread.live.state)
+        found = self.namespace.get(self.state_name)
+        if found is not None and not (isinstance(found, type) and issubclass(found, State)):
+            raise UsageError(
+                f"--state {self.state_name}: `{self.state_name}` is {type(found).__name__}, not a subclass of `State`. "
+                f"Write `class {self.state_name}(ResearchState): …` and run that cell."
+            )
+        return found
+
+    def _begin_thread(self) -> None:
+        cls = self._state_class()
+        if cls is not None and cls is not type(self.thread.live.state):
+            self.thread.live.redefine(cls)
+        self.thread.begin(self.query)
+        root = self.thread.fold.newest() if self.newest else self.thread.fold.root
+        self.places.start = Left(state_facts(self.thread.fold.image(root)))
+        self._start_seq = root
+        self.namespace["thread"] = self.thread
+        self._set_state(self.thread.fold.image(self.thread.fold.newest()))
+
+    def baseline(self, opened_in: str | None) -> None:
+        """The thread was opened by this cell: what is bound now was left by it and the cells above."""
+        self.places.opened_in = opened_in
+        self.names.forget()
+        made = [n for n in self.names if n not in self.tracked]
+        self.places.baseline = {n: Left(self.names.facts(n)) for n in made}
+
+    def _follow_state_class(self) -> None:
+        """The class of the state may have been defined, or defined again. What does not fit stops the cells that need it."""
+        if self.state_name is None:
+            return
+        cls = self._state_class()
+        if cls is None or (self.thread.fold.root and cls is type(self.thread.live.state)):
+            return
+        try:
+            self._begin_thread()
+            self._problem = None
+        except StateError as error:
+            self._problem = error
+
+    # ------------------------------------------------------------------ the beginning of a cell
+    def begin(self, cell: Cell, order: Order) -> Decision:
+        """Decide what happens to a cell, and put state and names to its place.
+
+        Raises:
+            RunFirst: A cell above has to run before it.
+            NameTaken: A cell above has this step name.
+        """
+        self.running = self._committed = None
+        self.names.forget()
+        self.thread.session.refresh()
+        self._know_notebook(order)
+        self._follow_state_class()
+        self.places.arrive(cell, order)
+        above = self.places.above(cell, order)
+        self._refuse_twins(cell, above)
+        at = self.places.enter(cell, above)
+        self._bind(at.placed)
+        entry, image = self._put_state(above, at)
+        before = {n: self._facts_at_start(n, at.placed, image) for n in at.needed}
+        if cell.step is None:
+            return self._begin_plain(cell, above, before, entry, image)
+        return self._begin_step(cell, above, before, entry, image)
+
+    def _refuse_twins(self, cell: Cell, above: list[Cell]) -> None:
+        twin = next((c for c in above if cell.step is not None and c.step == cell.step), None)
+        if twin is not None:
+            raise NameTaken(
+                f"Two cells have the step name `{cell.step}`: {twin.cell_id} above and {cell.cell_id}, this one. Rename one.",
+                cell_id=twin.cell_id,
+            )
+
+    def _facts_at_start(self, name: str, placed: Mapping[str, Left], image: Image) -> Facts | None:
+        if name == STATE:
+            return state_facts(image) if STATE not in placed else placed[STATE].facts
+        if name.startswith(MODULE):
+            digest = self.names.module(name)
+            return None if digest is None else Facts(digest=digest, kind="module", summary=name)
+        return placed[name].facts if name in placed else self.names.facts(name)
+
+    def _bind(self, placed: Mapping[str, Left]) -> None:
+        """R4: bind what is not as its place has it."""
+        other = {n: x for n, x in placed.items() if n != STATE and x.digest != self._digest_now(n)}
+        for name in [n for n, x in other.items() if self.names.kept(x.facts)]:
+            self.names.put_back(name, other.pop(name).facts)
+        by_run: dict[int, list[str]] = {}
+        for name, left in other.items():
+            assert left.record is not None
+            if left.facts is not None and left.facts.kind in ("function", "class", "module"):
+                self._define(left.record, {name})
+            else:
+                by_run.setdefault(left.record.source_seq, []).append(name)
+        for name_list in by_run.values():
+            self._restore(placed[name_list[0]].record, set(name_list))
+
+    def _digest_now(self, name: str) -> str | None:
+        facts = self.names.facts(name)
+        return facts.digest if facts else None
+
+    def _define(self, record: Record, names: set[str]) -> None:
+        source = self.places.sources[record.cell.code.digest]
+        self.names.define(source.code, names)
+
+    def _restore(self, record: Record | None, only: set[str] | None = None) -> None:
+        assert record is not None
+        text = self.thread.read(record.source_seq).response
+        if text:
+            self.names.restore(record, text, self.thread.blob, only)
+
+    def _put_state(self, above: list[Cell], at: Entry) -> tuple[int, Image]:
+        """R2: the state is that of the place; it stays where that is not known and the cell does not need it."""
+        left, needed = at.state, STATE in at.placed
+        try:
+            if self._problem is not None:
+                raise self._problem
+            if left.blame or left.facts is None:
+                raise StateError(f"`--state {self.state_name}`: no cell has defined `{self.state_name}` yet. Run that cell first.")
+            seq = left.record.checkpoint if left.record else self._start_seq
+            image = self.thread.fold.image(seq)
+            self._set_state(image)
+        except StateError:
+            if needed:
+                raise
+            return self._parent(above), self.thread.live.image()
+        return seq, image
+
+    def _set_state(self, image: Image) -> None:
+        self.thread.live.set(image)
+        self.namespace[STATE] = self.thread.live.state
+
+    # ------------------------------------------------------------------ ordinary cells
+    def _begin_plain(
+        self, cell: Cell, above: list[Cell], before: dict[str, Facts | None], entry: int, image: Image
+    ) -> Decision:
+        self.places.ran.pop(cell.cell_id, None)
+        self._outside.uses_state = False
+        self.running = self._running(cell, above, before, entry, image, self._outside)
+        return Decision("plain", self._notes_line())
+
+    def _running(
+        self, cell: Cell, above: list[Cell], before: dict[str, Facts | None], entry: int, image: Image, ground: Scope
+    ) -> _Running:
+        watched = {n for n in before if n != STATE and not n.startswith(MODULE)} | cell.code.writes
+        watched |= self.names.aliases(watched)
+        facts = {n: self.names.facts(n) for n in watched}
+        return _Running(cell, above, before, entry, image, self.names.identities(), facts, ground)
+
+    # ------------------------------------------------------------------ steps
+    def _begin_step(
+        self, cell: Cell, above: list[Cell], before: dict[str, Facts | None], entry: int, image: Image
+    ) -> Decision:
+        for name, facts in before.items():
+            if name != STATE and not name.startswith(MODULE):
+                self.names.keep(name, facts)
+        fold = self.thread.fold
+        key = fingerprint_of(cell.code.digest, before)
+        found = fold.run_like(cell, key)
+        rebuilt: list[str] = []
+        if found is not None:
+            rebuilt = self._not_at_hand(cell, found) or self._bring_names(cell, found)
+            if not rebuilt:
+                return self._skip(cell, above, found)
+        why = self._why(cell, before, found, rebuilt)
+        earlier = fold.latest(cell.cell_id)
+        run = Run(self.thread, cell, key=key, entry=self._parent(above), image=image, eager=earlier is not None and found is None)
+        self._restore_random(run, cell, key, found)
+        if found is None:
+            fold.unfinished.add(cell.cell_id)
+        self.places.ran.pop(cell.cell_id, None)
+        self.running = self._running(cell, above, before, entry, image, run)
+        self.running.found = found
+        scope.enter(run)
+        return Decision("run", why)
+
+    def _restore_random(self, run: Run, cell: Cell, key: str, found: Record | None) -> None:
+        fold = self.thread.fold
+        if found is not None and found.started_seq:
+            run.restore_random(fold.started_row(found.started_seq))
+        elif found is None:
+            run.restore_random(fold.started(cell, key))
+
+    def _not_at_hand(self, cell: Cell, found: Record) -> list[str]:
+        """Names that the run left and that only running it again can give."""
+        missing = []
+        for name, facts in found.kept.items():
+            if name == STATE or facts is None or facts.digest == self._digest_now(name):
+                continue
+            if facts.kind in ("function", "class", "module") and cell.code.definitions({name}):
+                continue
+            if facts.storable or name in found.lost:
+                missing.append(f"`{name}`")
+        return missing
+
+    def _bring_names(self, cell: Cell, found: Record) -> list[str]:
+        """Bind what the run left. Returns names that turned out not to be had without running it again."""
+        differing = {n for n, f in found.kept.items() if n != STATE and (f and f.digest) != self._digest_now(n)}
+        gone = {n for n in differing if found.kept[n] is None}
+        defined = {n for n in differing - gone if (f := found.kept[n]) and f.kind in ("function", "class", "module")}
+        try:
+            if defined:
+                self.names.define(cell.code, defined)
+            if differing - defined - gone:
+                self._restore(found)
+        except Exception as error:  # noqa: BLE001 - whatever the notebook's own import or class statement raises
+            return [f"`{'`, `'.join(sorted(differing - gone))}` ({error})"]
+        for name in gone:
+            self.namespace.pop(name, None)
+        return []
+
+    def _skip(self, cell: Cell, above: list[Cell], found: Record) -> Decision:
+        """The step is done: exit state and names come from the record."""
+        record = self._take_up(cell, above, found)
+        self.names.forget()
+        self._set_state(self.thread.fold.image(record.checkpoint))
+        self.places.ran[cell.cell_id] = record
+        outputs, signature = self._recorded_outputs(record)
+        line = f"restored from checkpoint {record.checkpoint}: {record.spent} not spent again"
+        return Decision("skip", "\n".join(filter(None, [line, self._notes_line()])), outputs, signature)
+
+    def _recorded_outputs(self, record: Record) -> tuple[tuple[dict[str, Any], ...], str]:
+        seq = self.thread.fold.outputs.get(record.source_seq)
+        if seq is None:
+            return (), ""
+        row = self.thread.read(seq)
+        return tuple(json.loads(row.response or "[]")), row.key or ""
+
+    def _take_up(self, cell: Cell, above: list[Cell], found: Record) -> Record:
+        """The lineage holds this run already, or moves to it by a new checkpoint."""
+        fold = self.thread.fold
+        current = fold.latest(cell.cell_id)
+        same_cell = found.cell.cell_id == cell.cell_id and found.cell.step == cell.step
+        in_place = same_cell and current is not None and current.equals(found) and current.seq in fold.chain_set
+        if in_place and cell.cell_id not in fold.unfinished:
+            assert current is not None
+            return current
+        extra: dict[str, Any] = {"as": found.source_seq}
+        if not same_cell:
+            extra["was"] = [found.cell.cell_id, found.cell.step]
+        if self.places.anchors != fold.anchors:
+            extra["anchors"] = self.places.anchors
+        parent = self._parent(above)
+        changes = fold.image(found.checkpoint).changes_from(fold.image(parent))
+        self.thread.append(checkpoint_row(cell, "taken up", parent, changes, key=found.key, data=json.dumps(extra)))
+        taken = fold.latest(cell.cell_id)
+        assert taken is not None
+        return taken
+
+    def _parent(self, above: list[Cell]) -> int:
+        """The newest checkpoint of the lineage that belongs to a cell above: the new one starts from it."""
+        fold = self.thread.fold
+        seqs = [seq for c in above if (seq := fold.lineage.get(c.cell_id, 0)) in fold.chain_set]
+        if seqs:
+            return seqs[-1]
+        return self._start_seq if self._start_seq in fold.chain_set else fold.root
+
+    # ------------------------------------------------------------------ what is said
+    def _why(
+        self, cell: Cell, before: Mapping[str, Facts | None], found: Record | None, rebuilt: list[str]
+    ) -> str:
+        """Why a step runs although it ran before; "" for its first run."""
+        lines = [self._notes_line()] if self.places.notes else []
+        if found is not None:
+            lines.append(f"runs again from its recorded answers to rebuild {', '.join(rebuilt)}, which cannot be stored")
+        else:
+            last = self.thread.fold.last_run(cell)
+            if last is not None:
+                lines.append("runs again: " + "; ".join(self._differences(cell, before, last)))
+        started = [r for r in self.thread.fold.latest_started() if r.cell_id == cell.cell_id]
+        answered = len(self.thread.fold.answers(cell))
+        if started and found is None and answered:
+            lines.append(f"unfinished: {answered} calls answered, they are not asked again")
+        return "\n".join(lines)
+
+    def _differences(self, cell: Cell, before: Mapping[str, Facts | None], last: Record) -> list[str]:
+        found = []
+        if last.cell.code.digest != cell.code.digest:
+            found.append("its code changed")
+        names = {n: f for n, f in before.items() if n != STATE}
+        old = {n: f for n, f in last.before.items() if n != STATE}
+        found += fingerprint.explain(old, names)
+        state, was = before.get(STATE), last.before.get(STATE)
+        if state and was and state.digest != was.digest:
+            found.append("the state above it changed")
+        return found or ["its earlier run was retired"]
+
+    def _notes_line(self) -> str:
+        labels = ", ".join(dict.fromkeys(c.label for c in self.places.notes))
+        return f"note: {labels} above may change the state when it runs as it stands now" if labels else ""
+
+    # ------------------------------------------------------------------ the end of a cell
+    def commit(self) -> list[str]:
+        """The body has ended well: write the checkpoint. It is in the store when this returns.
+
+        Returns:
+            Lines to say.
+
+        Raises:
+            ResumableError: Nothing was committed; state and lineage are as at the cell's entry.
+        """
+        running = self.running
+        if running is None:
+            return []
+        try:
+            if isinstance(running.scope, Run):
+                return self._commit_step(running, running.scope)
+            return self._commit_plain(running)
+        except BaseException:
+            self._back_to_entry(running)
+            raise
+
+    def _back_to_entry(self, running: _Running) -> None:
+        self._set_state(running.image)
+
+    def _adopt_state(self) -> Image:
+        """The state as the cell left it; a cell may also have bound `state` to a new object."""
+        bound = self.namespace.get(STATE)
+        if bound is not self.thread.live.state:
+            if not isinstance(bound, type(self.thread.live.state)):
+                raise StateMismatch(
+                    f"The cell bound `state` to {type(bound).__name__}. Change its fields instead, such as "
+                    "`state.update(findings=[…])`; nothing was stored."
+                )
+            self.thread.live.adopt(bound)
+        return self.thread.live.image()
+
+    def _kept(self, running: _Running, image: Image) -> dict[str, Facts | None]:
+        """Names that the cell bound, altered or deleted, and the state if it changed or the cell is a step."""
+        self.names.forget()
+        made_by = hashlib.sha256(fingerprint_of(running.cell.code.digest, running.before).encode()).hexdigest()
+        now = self.names.identities()
+        rebound = {n for n, value in now.items() if n not in running.objects or running.objects[n] is not value}
+        for name in rebound:
+            self.names.made_by[name] = made_by
+        gone = {n for n in running.objects if n not in now}
+        altered = {n for n, facts in running.facts.items() if (facts and facts.digest) != self._digest_now(n)}
+        names = {n for n in rebound | gone | altered | running.cell.code.writes if n != STATE}
+        kept = {n: self.names.facts(n) for n in names}
+        if running.cell.step is not None or image.digest != running.image.digest:
+            kept[STATE] = state_facts(image)
+        return kept
+
+    def _commit_plain(self, running: _Running) -> list[str]:
+        """R5: an ordinary cell that changes the state makes an `edit` checkpoint at its place."""
+        image = self._adopt_state()
+        kept = self._kept(running, image)
+        before = dict(running.before)
+        if STATE in kept or self._outside.uses_state:
+            before.setdefault(STATE, state_facts(running.image))
+        record = Record(running.cell, before, kept, checkpoint=running.entry)
+        current = self.thread.fold.latest(running.cell.cell_id)
+        durable = STATE in before
+        lines = take_notices(self._outside)
+        if durable and record.equals(current) and (STATE not in kept or current is None or current.seq in self.thread.fold.chain_set):
+            assert current is not None
+            record = replace(record, seq=current.seq, checkpoint=current.checkpoint)
+        elif durable:
+            record = self._write_plain(running, record, image)
+        elif current is not None:
+            self.thread.append(Row(kind="cell", phase="dropped", cell_id=running.cell.cell_id))
+        self.places.ran[running.cell.cell_id] = record
+        self._end(running)
+        self._follow_state_class()
+        return lines
+
+    def _write_plain(self, running: _Running, record: Record, image: Image) -> Record:
+        cell_id = running.cell.cell_id
+        if STATE in record.kept:
+            rows = self._checkpoint_rows(running, image, origin="edit", data=record.to_json(), key=record.key)
+        else:
+            parent = running.entry
+            rows = [Row(kind="cell", phase="done", cell_id=cell_id, key=record.key, parent_seq=parent, data=record.to_json())]
+        seq = self.thread.append(*rows)[-1]
+        return replace(record, seq=seq, source_seq=seq, checkpoint=seq if STATE in record.kept else running.entry)
+
+    def _checkpoint_rows(self, running: _Running, image: Image, *, origin: str, **columns: Any) -> list[Row]:
+        parent = self._parent(running.above)
+        rows = rows_to(
+            self.thread, running.cell, parent=parent, entry=running.image, image=image, origin=origin, **columns
+        )
+        return [*self.thread.value_rows(image.blobs), *rows]
+
+    def _commit_step(self, running: _Running, run: Run) -> list[str]:
+        run.settle()
+        image = self._adopt_state()
+        kept = self._kept(running, image)
+        lines = report(run)
+        if running.found is not None:
+            lines += self._stand_by_record(running, running.found, image, kept)
+            self._end(running)
+            return lines
+        kept_names = {n for n, f in kept.items() if f is not None and n != STATE}
+        together = kept_names | (self.names.aliases(kept_names) & running.before.keys())
+        encoded = values.encode_names({n: self.namespace[n] for n in together if self._storable(n)})
+        lost = {n: (f.storable or encoded.failed.get(n, "")) for n in kept_names if (f := kept[n])}
+        lost = {n: why for n, why in lost.items() if why}
+        record = Record(running.cell, running.before, kept, lost=lost, spent=run.spent())
+        failpoints.passing("step.commit.before")
+        rows = self._checkpoint_rows(
+            running,
+            image,
+            origin="step",
+            key=run.key,
+            ref_seq=run.started_seq,
+            run_seq=run.started_seq,
+            duration_ms=(time.monotonic() - run.began) * 1e3,
+            response=encoded.text if kept_names else None,
+            body=run.random_at_end(),
+            data=record.to_json(),
+        )
+        rows[:0] = self.thread.value_rows(encoded.blobs)
+        seq = self.thread.append(*rows, *self._recovery_rows(run))[len(rows) - 1]
+        failpoints.passing("step.commit.after")
+        self._committed = self.places.ran[running.cell.cell_id] = self.thread.fold.record(seq)
+        self._end(running)
+        return lines + self._say_lost(lost, kept)
+
+    def _storable(self, name: str) -> bool:
+        facts = self.names.facts(name)
+        return facts is not None and not facts.storable
+
+    def _recovery_rows(self, run: Run) -> list[Row]:
+        return []
+
+    def _say_lost(self, lost: Mapping[str, str], kept: Mapping[str, Facts | None]) -> list[str]:
+        rebuilt = {n: why for n, why in lost.items() if (f := kept[n]) and f.kind not in ("function", "class", "module")}
+        if not rebuilt:
+            return []
+        names = "; ".join(f"`{n}` ({why})" for n, why in sorted(rebuilt.items()))
+        return [f"not stored, rebuilt by replaying this step after a restart: {names}"]
+
+    def _stand_by_record(
+        self, running: _Running, found: Record, image: Image, kept: Mapping[str, Facts | None]
+    ) -> list[str]:
+        """A replay rebuilds names; the recorded exit state stands, and a difference is said."""
+        lines = []
+        recorded = self.thread.fold.image(found.checkpoint)
+        if recorded.digest != image.digest:
+            fields = sorted({f for f in {*recorded.fields, *image.fields} if _differs(recorded, image, f)})
+            lines.append(f"the replay ended with another state ({', '.join(fields)}); the recorded one stands")
+        digests = {n: f and f.digest for n, f in kept.items()}
+        stored = {n for n, f in found.kept.items() if n != STATE and f and not f.storable and n not in found.lost}
+        other = {n for n in stored if found.kept[n] and found.kept[n].digest != digests.get(n)}  # type: ignore[union-attr]
+        if other:
+            self._restore(found, other)
+            lines.append(f"the replay gave other values for {', '.join(sorted(other))}; the recorded ones stand")
+        record = self._take_up(running.cell, running.above, found)
+        self._set_state(recorded)
+        self.places.ran[running.cell.cell_id] = record
+        return lines
+
+    def fail(self, error: BaseException) -> list[str]:
+        """The body raised: state and lineage are as at its entry. Returns lines to say."""
+        running = self.running
+        if running is None:
+            return []
+        lines: list[str] = []
+        self._back_to_entry(running)
+        if isinstance(running.scope, Run):
+            lines = report(running.scope)
+            self._write_failed(running, running.scope, error)
+        self._end(running)
+        self._follow_state_class()
+        return lines
+
+    def _write_failed(self, running: _Running, run: Run, error: BaseException) -> None:
+        self.thread.fold.unfinished.add(running.cell.cell_id)
+        if run.started_seq is not None or self.thread.fold.latest(running.cell.cell_id) is not None:
+            self.thread.append(run.failed_row(error))
+
+    def _end(self, running: _Running) -> None:
+        self.names.forget()
+        if isinstance(running.scope, Run):
+            scope.leave(running.scope)
+        if self.running is running:
+            self.running = None
+
+    def outputs(self, shown: list[dict[str, Any]], signature: str = "") -> None:
+        """Store what the step that was just committed showed, to be shown again when it is skipped."""
+        record = self._committed
+        if record is None or not shown:
+            return
+        text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+        self.thread.append(Row(kind="outputs", ref_seq=record.source_seq, step=record.cell.step, key=signature, response=text))
+
+    # ------------------------------------------------------------------ the notebook
+    def _know_notebook(self, order: Order) -> None:
+        """R10: a thread remembers the notebook that made it; another one starts from the newest checkpoint."""
+        if order.path is None or order.path == self._notebook or not self.thread.fold.root:
+            return
+        self._notebook = order.path
+        ids = [c.cell_id for c in order.cells]
+        known = next((n for n in self.thread.fold.notebooks if _same_notebook(n, order.path, ids)), None)
+        if known is None:
+            first = not self.thread.fold.notebooks
+            base = self.thread.fold.root if first and not self.newest else self.thread.fold.newest()
+            known = {"path": order.path, "ids": ids, "base": 0 if first and not self.newest else base}
+            self.thread.append(Row(kind="notice", name="notebook", data=json.dumps(known)))
+        self._start_seq = known["base"] or self.thread.fold.root
+        self.places.start = Left(state_facts(self.thread.fold.image(self._start_seq)))
+
+    def close(self) -> None:
+        """Leave the thread: calls go live and unrecorded from here on."""
+        scope.leave(self._outside)
+
+
+def _same_notebook(known: Mapping[str, Any], path: str, ids: Iterable[str]) -> bool:
+    shared = set(known["ids"]) & set(ids)
+    return bool(known["path"] == path or (shared and 2 * len(shared) >= len(known["ids"])))
+
+
+def _differs(a: Image, b: Image, name: str) -> bool:
+    if name not in a.fields or name not in b.fields:
+        return True
+    return a.json(name) != b.json(name)

@@ -1,0 +1,211 @@
+"""A thread of research: its journal, folded, and the state that people and steps see."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from resumable_nb import values
+from resumable_nb.errors import ThreadNotFound, UsageError
+from resumable_nb.fold import Fold
+from resumable_nb.journal import Row, Session, Store
+from resumable_nb.state import Image, Live, ResearchState, State
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FOLDED = ("thread", "step", "checkpoint", "cell", "llm", "call", "effect", "approval", "resource", "notice", "value", "outputs")
+
+
+class StepRunner(Protocol):
+    """What runs the steps of a script; a notebook has its own way in."""
+
+    def call(self, name: str, fn: Callable[..., Any]) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class Thread:
+    """One piece of research, named by the user, opened by this process.
+
+    Use it as a context manager, or call `close`. Everything that it says it did is in the store when the call returns.
+
+    Attributes:
+        thread_id: its name.
+        live: the state object that code sees, and its image.
+        fold: what the journal says.
+    """
+
+    def __init__(self, store: Store, session: Session, state_class: type[State], *, resolve: Any) -> None:
+        self.store, self.session, self.thread_id = store, session, session.thread_id
+        self.fold = Fold()
+        self.live = Live(state_class, resolve=resolve, blobs=self.blob)
+        self.runner: StepRunner | None = None
+        self._lock = threading.RLock()
+        self.resolve = resolve
+        session.on_foreign = self.fold.apply_all
+        self.fold.apply_all(session.read(kinds=_FOLDED, bodies=False))
+
+    # ------------------------------------------------------------------ rows
+    def append(self, *rows: Row) -> list[int]:
+        """Write rows in one INSERT and fold them in. They are in the store when this returns."""
+        with self._lock:
+            seqs = self.session.append(*rows)
+            self.fold.apply_all(rows)
+            return seqs
+
+    def read(self, seq: int) -> Row:
+        """One whole row."""
+        rows = self.session.read(seqs=[seq])
+        if not rows:
+            raise ThreadNotFound(f"Thread {self.thread_id!r} has no row {seq}.")
+        return rows[0]
+
+    def requests(self, answers: Iterable[int]) -> list[str]:
+        """What was asked, of these answers."""
+        started = [row.ref_seq for row in self.session.read(seqs=list(answers), bodies=False) if row.ref_seq]
+        return [row.request for row in self.session.read(seqs=started) if row.request]
+
+    def blob(self, key: str) -> bytes:
+        """A large value by its sha256."""
+        seq = self.fold.values.get(key)
+        body = self.read(seq).body if seq else None
+        if body is None:
+            raise ThreadNotFound(f"The store has no value {key[:12]}…: it was pruned, or the store is damaged.")
+        return body
+
+    def value_rows(self, blobs: dict[str, bytes]) -> list[Row]:
+        """Rows for large values that the store does not have yet."""
+        new = {key: body for key, body in blobs.items() if key not in self.fold.values}
+        return [Row(kind="value", key=key, body=body) for key, body in new.items()]
+
+    # ------------------------------------------------------------------ the start
+    def begin(self, query: str | None) -> None:
+        """Make sure that the journal says what the thread starts with, as the state class and `query` say now."""
+        fold = self.fold
+        stored = fold.image(fold.root) if fold.root else None
+        kept_query = query if query is not None else self._query_of(stored)
+        image = self.live.start(kept_query)
+        if stored is not None and not self._starts_otherwise(stored, image, query):
+            return
+        changes = image.changes_from(Image.EMPTY)
+        self.append(*self.value_rows(image.blobs), Row(kind="checkpoint", phase="start", parent_seq=0, changes=changes))
+
+    def _query_of(self, image: Image | None) -> str | None:
+        if image is None or "query" not in image.fields:
+            return None
+        return str(json.loads(image.json("query")))
+
+    @staticmethod
+    def _starts_otherwise(stored: Image, image: Image, query: str | None) -> bool:
+        """A default that changed, or another query. A new field is no change; with another version only the query is."""
+        if stored.schema_version != image.schema_version:
+            known = {"query"} if query is not None else set()
+        else:
+            known = set(stored.fields)
+        return any(f in image.fields and stored.json(f) != image.json(f) for f in known & set(stored.fields))
+
+    # ------------------------------------------------------------------ for people
+    @property
+    def state(self) -> State:
+        """The state at the newest checkpoint, as a copy."""
+        return self.live.detached(self.fold.image(self.fold.newest()))
+
+    def state_at(self, seq: int) -> State:
+        """The state at the newest checkpoint, or progress inside a step, at or before a journal row."""
+        if not 1 <= seq <= self.fold.head:
+            raise ThreadNotFound(f"Thread {self.thread_id!r} has rows 1 to {self.fold.head}, not {seq}.")
+        return self.live.detached(self.fold.image(self.fold.newest(seq)))
+
+    def sql(self, query: str, params: list[Any] | None = None) -> pd.DataFrame:
+        """Ask the store: one SELECT or EXPLAIN over the views; it cannot write, nor reach files or the network."""
+        return self.store.query(query, params)
+
+    def history(self) -> list[dict[str, Any]]:
+        """The checkpoints, oldest first: seq, when, step, origin, whether it is in the lineage, fields that it changed."""
+        chain = set(self.fold.chain)
+        return [
+            {
+                "seq": row.seq,
+                "at": row.ts,
+                "step": row.step,
+                "origin": row.phase,
+                "in_lineage": row.seq in chain,
+                "changed": _changed(row.changes),
+            }
+            for row in self.fold.checkpoints()
+        ]
+
+    def diff(self, a: int, b: int) -> list[dict[str, Any]]:
+        """What differs between the states at two rows: field, before and after as Python values; None where it is missing."""
+        before, after = (self.fold.image(self.fold.newest(seq)) for seq in (a, b))
+        rows = []
+        for name in dict.fromkeys([*before.fields, *after.fields]):
+            old, new = (i.json(name) if name in i.fields else None for i in (before, after))
+            if old != new:
+                rows.append({"field": name, "before": old and json.loads(old), "after": new and json.loads(new)})
+        return rows
+
+    def fork(self, seq: int, new_id: str) -> str:
+        """A new, self-contained thread that starts with the rows 1 to `seq` of this one. Returns its name."""
+        self.store.fork(self.thread_id, seq, new_id)
+        return new_id
+
+    def fresh(self, step: str) -> None:
+        """Retire the answers and finished runs of a step: it runs and asks anew. Receipts of effects stay."""
+        cell_id = self.fold.holder(step)
+        if cell_id is None:
+            known = ", ".join(f"`{n}`" for n in self.fold.step_names()) or "none yet"
+            raise ThreadNotFound(f"There is no step `{step}` in thread {self.thread_id!r}. Its steps: {known}.")
+        self.append(Row(kind="step", phase="retired", step=step, cell_id=cell_id))
+
+    def step(self, name: str, fn: Callable[..., Any]) -> Any:
+        """Run a function as a durable step, or take its recorded result.
+
+        The step is done, and `fn` is not called, if it ended before with the same code, the same values of the names that it
+        reads, and the same state at its entry. `fn` may take the state as its one argument. What it returns is stored
+        without pickle and returned again.
+
+        Returns:
+            What `fn` returns; for a coroutine function, an awaitable of it.
+        """
+        if self.runner is None:
+            raise UsageError("This thread runs no steps here: open it with `resumable_nb.open`.")
+        return self.runner.call(name, fn)
+
+    def close(self) -> None:
+        """End the session. The store is closed when nothing else in this process uses it."""
+        if self.runner is not None:
+            self.runner.close()
+        self.session.close()
+
+    def __enter__(self) -> Thread:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _changed(changes: str | None) -> list[str]:
+    parts = json.loads(changes) if changes else {}
+    return [name for part in ("set", "append", "drop") for name in parts.get(part, {})]
+
+
+def connect(
+    thread_id: str,
+    *,
+    db: str | Path = "research.duckdb",
+    state: type[State] = ResearchState,
+    namespace: Mapping[str, Any] | None = None,
+    take_over: bool = False,
+) -> Thread:
+    """Open a thread of a store, making both where they are missing."""
+    if not isinstance(thread_id, str) or not thread_id.strip():
+        raise UsageError(f"A thread needs a name, not {thread_id!r}.")
+    store = Store.open(db)
+    session = store.open_session(thread_id, take_over=take_over, about={"argv": sys.argv[:1]})
+    return Thread(store, session, state, resolve=values.resolver(namespace if namespace is not None else {}))
