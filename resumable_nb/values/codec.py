@@ -1,0 +1,72 @@
+"""What the modules of this package share: trees, paths into a value, and the form of a codec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from resumable_nb.values.secrets import redact_text
+
+if TYPE_CHECKING:
+    from resumable_nb.values.reader import Reader
+    from resumable_nb.values.writer import Writer
+
+Node = Any
+"""A JSON tree: None, bool, int, finite float, str, list of trees, dict of str to trees."""
+Path = tuple[Any, str, object]
+"""Where in a value: (path of the container or None, how the last part is shown, the last part). Made often, shown seldom."""
+
+
+class Codec(NamedTuple):
+    """How the values of one type are written.
+
+    `write(writer, value, node, path)` fills a node that already has its `$type`. `shared`: the values are mutable, so two
+    names for one of them must come back as one.
+    """
+
+    tag: str
+    write: Callable[[Writer, Any, dict[str, Any], Path], None]
+    shared: bool = False
+
+
+Read = Callable[["Reader", dict[str, Any]], object]
+
+
+def root(name: str) -> Path:
+    """The path of a whole value."""
+    return (None, "%s", name)
+
+
+def at_index(path: Path, index: int) -> Path:
+    """The path of an item by its number."""
+    return (path, "[%s]", index)
+
+
+def at_key(path: Path, key: object) -> Path:
+    """The path of an item by its key."""
+    return (path, "[%s]", key if type(key) is not str else _Quoted(key))
+
+
+def at_field(path: Path, name: str) -> Path:
+    """The path of an attribute."""
+    return (path, ".%s", name)
+
+
+class _Quoted(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return repr(self[:60])
+
+
+def render(path: Path) -> str:
+    """A path as a person reads it, such as `names['cfg'][0].name`. A key that is a credential is not shown."""
+    parts: list[str] = []
+    step: Path | None = path
+    while step is not None:
+        step, form, part = step
+        shown = part if isinstance(part, str | int | float | bool | None) else f"<{type(part).__qualname__}>"
+        parts.append(form % (shown,))
+    if len(parts) > 12:
+        parts[6:-6] = [" … "]
+    return redact_text("".join(reversed(parts)))

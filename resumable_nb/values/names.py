@@ -1,0 +1,169 @@
+"""Many names in one document: aliases across names are kept, and names that cannot be stored are left out with the reason."""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from resumable_nb.errors import ValueNotStorable
+from resumable_nb.values import classes
+from resumable_nb.values.codec import Node, Path, at_key, root
+from resumable_nb.values.secrets import WHY, contains_secret, is_credential_name, redact_text
+from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, PastLimit, Shared, Writer, dump, too_large
+
+_MAX_REACH = 200_000
+"""Objects looked at behind something that cannot be stored, to find what it shares with other names."""
+
+
+class NamesWriter(Writer):
+    """A writer that goes on after a failure, so that all that a name reaches is known."""
+
+    def __init__(self, *, limit_bytes: int = DEFAULT_LIMIT_BYTES, strict: bool = False) -> None:
+        super().__init__(limit_bytes=limit_bytes, strict=strict)
+        self.failed: dict[str, str] = {}
+        self.reached: dict[str, set[int]] = {}
+        self._held: list[object] = []
+        self._name = ""
+
+    def name(self, name: str, value: object) -> Node:
+        """The tree of what `name` stands for; if it cannot be stored, `failed` has the reason."""
+        self._name, size = name, self._size
+        self.reached[name] = set()
+        if value is not None and type(value) not in (bool, int, float) and value != "" and is_credential_name(name):
+            self.failed[name] = WHY
+        try:
+            return self.node(value, at_key(root("names"), name))
+        except PastLimit as error:
+            self._fail(error)
+            self._reach(value)
+            self._size = size
+            return None
+
+    def share(self, value: object, node: Any) -> Shared:
+        self.reached[self._name].add(id(value))
+        return super().share(value, node)
+
+    def _ref(self, entry: Shared, path: Path) -> Node:
+        self.reached[self._name].add(id(entry.value))
+        return super()._ref(entry, path)
+
+    def _stand_in(self, value: object, path: Path, error: ValueNotStorable) -> Node:
+        if isinstance(error, PastLimit):
+            raise error
+        self._fail(error)
+        self._reach(value)
+        return None
+
+    def _fail(self, error: ValueNotStorable) -> None:
+        where = error.path.removeprefix(f"names[{self._name!r}]")
+        self.failed.setdefault(self._name, f"{where}: {error.why}" if where else error.why)
+
+    def _reach(self, value: object) -> None:
+        for item in islice(reach(value), _MAX_REACH):
+            self._held.append(item)
+            self.reached[self._name].add(id(item))
+
+
+def reach(value: object) -> Iterator[object]:
+    """`value` and what it holds: items, attributes, what a function has closed over. No code of the user runs."""
+    seen, queue = {id(value)}, deque([value])
+    while queue:
+        item = queue.popleft()
+        yield item
+        for part in _parts(item):
+            if id(part) not in seen and not isinstance(part, str | int | float | bytes | None | type | types.ModuleType):
+                seen.add(id(part))
+                queue.append(part)
+
+
+def _parts(item: Any) -> Iterator[object]:
+    kind = type(item)
+    if issubclass(kind, dict):
+        yield from dict.keys(item)
+        yield from dict.values(item)
+    elif issubclass(kind, list | tuple | set | frozenset | deque):
+        for base in (list, tuple, set, frozenset, deque):
+            if issubclass(kind, base):
+                yield from base.__iter__(item)
+    elif kind is types.FunctionType:
+        yield from (item.__defaults__ or ()) + tuple((item.__kwdefaults__ or {}).values())
+        yield from (cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell))
+    elif kind is types.MethodType:
+        yield from (item.__self__, item.__func__)
+    elif kind is partial:
+        yield from (item.func, item.args, item.keywords)
+    if kind not in (types.FunctionType, types.MethodType):
+        yield from classes.state_of(item).values()
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  # the only way to ask
+    except ValueError:
+        return False
+    return True
+
+
+def write_names(names: Mapping[str, object], limit_bytes: int) -> tuple[str, dict[str, bytes], dict[str, str]]:
+    """Text, blobs, and the names that are left out with the reason."""
+    failed: dict[str, str] = {}
+    strict = False
+    while True:
+        writer = NamesWriter(limit_bytes=limit_bytes, strict=strict)
+        tree = {name: writer.name(name, names[name]) for name in sorted(names) if name not in failed}
+        new = writer.failed
+        if not new:
+            writer.number_refs(tree)
+            texts = {name: dump(node) for name, node in tree.items()}
+            if not strict and any(_is_suspect(text, writer.secrets) for text in texts.values()):
+                strict = True
+                continue
+            new = _text_failures(texts, writer, limit_bytes)
+            if not new:
+                return "{" + ",".join(f"{dump(name)}:{text}" for name, text in texts.items()) + "}", writer.blobs, failed
+        failed.update(new)
+        failed.update(_linked(writer.reached, failed))
+
+
+def _is_suspect(text: str, secrets: list[bytes]) -> bool:
+    try:
+        return contains_secret(text.encode(), secrets)
+    except UnicodeEncodeError:
+        return True
+
+
+def _text_failures(texts: dict[str, str], writer: NamesWriter, limit_bytes: int) -> dict[str, str]:
+    """What only the finished texts show: a credential that spans several parts (lines of a key file), and the size."""
+    failed = {name: WHY for name, text in texts.items() if _is_suspect(text, writer.secrets)}
+    size = sum(map(len, writer.blobs.values()))
+    for name, text in texts.items():
+        size += len(text.encode())
+        if size > limit_bytes:
+            failed[name] = too_large(size, limit_bytes)
+            size -= len(text.encode())
+    return failed
+
+
+def _linked(reached: dict[str, set[int]], failed: Mapping[str, str]) -> dict[str, str]:
+    """Names that share an object with one that failed: restored without it, they would be two objects."""
+    owners = {item: name for name in reached if name in failed for item in reached[name]}
+    linked: dict[str, str] = {}
+    queue = [name for name in reached if name not in failed]
+    found = True
+    while found:
+        found = False
+        for name in queue:
+            if name in linked:
+                continue
+            source = next((owners[item] for item in reached[name] if item in owners), None)
+            if source is not None:
+                linked[name] = f"it shares an object with {source!r}, which cannot be stored"
+                owners.update(dict.fromkeys(reached[name], name))
+                found = True
+    return linked
+
+

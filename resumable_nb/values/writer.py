@@ -1,0 +1,250 @@
+"""The walk from a value to a JSON tree: aliases, paths, blobs, limits.
+
+A tree holds only None, bool, int, finite float, str, list and str-keyed dict. What a type looks like in it is said by the
+codecs in `plain`, `classes`, `arrays` and `frames`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from types import ModuleType, NoneType
+from typing import Any
+
+from resumable_nb.errors import ValueNotStorable
+from resumable_nb.values import classes, plain
+from resumable_nb.values.codec import Codec, Node, Path, at_index, at_key, render
+from resumable_nb.values.secrets import WHY, contains_secret, environment_secrets, is_credential_item
+
+MAX_DEPTH = 200
+"""Levels of containers and objects. Python's own limit (1,000 frames) must hold a reader and its caller, too."""
+DEFAULT_LIMIT_BYTES = 512 << 20
+INLINE_BYTES = 256
+"""Binary content from this size on goes to a blob."""
+MAX_INT_BITS = 2048
+"""Python reads no decimal beyond 4,300 digits (640, if so configured)."""
+
+_CHARACTERS = {str, bool, NoneType}
+_LEAVES = _CHARACTERS | {int, float}
+_dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def dump(tree: Node) -> str:
+    """A tree as the text that is stored."""
+    return _dumps(tree)
+
+
+def containers(tree: Node) -> Iterator[Any]:
+    """Every list and dict of a tree in the order of the text. `{"$ref": n}` means the n-th of them."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if type(node) is dict:
+            yield node
+            stack.extend(reversed(node.values()))
+        elif type(node) is list:
+            yield node
+            stack.extend(reversed(node))
+
+
+class Shared:
+    """What a writer remembers of one mutable object, so that it is written once."""
+
+    __slots__ = ("index", "is_open", "node", "value")
+
+    def __init__(self, value: object, node: Any, index: int) -> None:
+        self.value = value  # held, or its id could be given to another object
+        self.node, self.index, self.is_open = node, index, True
+
+
+class Writer:
+    """One document in the making.
+
+    Args:
+        other: asked for a stand-in for what is not storable.
+        limit_bytes: the most that text and blobs may take.
+        strict: look into every single text. Slower; done when the text as a whole showed that something is wrong.
+    """
+
+    def __init__(
+        self,
+        *,
+        other: Callable[[object, str], object] | None = None,
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        strict: bool = False,
+    ) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.strict, self.limit_bytes = strict, limit_bytes
+        self.shared: dict[int, Shared] = {}
+        self.secrets = environment_secrets()
+        self._other, self._size, self._depth = other, 0, 0
+        self._refs: list[tuple[dict[str, Any], Any]] = []
+        self._sealed_from = 0
+
+    def node(self, value: Any, path: Path) -> Node:
+        """The tree of `value`."""
+        kind = type(value)
+        if kind in _LEAVES:
+            return self._leaf(value, path)
+        entry = self.shared.get(id(value))
+        if entry is not None and entry.value is value:
+            return self._ref(entry, path)
+        depth = self._depth
+        if depth >= MAX_DEPTH:
+            raise PastLimit(render(path), f"it is nested more than {MAX_DEPTH} levels deep")
+        self._depth, known = depth + 1, len(self.shared)
+        self.grow(16, path)
+        try:
+            return self._container(value, kind, path)
+        except ValueNotStorable as error:
+            while len(self.shared) > known:  # what was begun is in no tree: nothing may refer to it
+                self.shared.popitem()
+            return self._stand_in(value, path, error)
+        finally:
+            self._depth = depth
+
+    def _container(self, value: Any, kind: type, path: Path) -> Node:
+        if kind is list:
+            entry = self.share(value, value if self._is_leaves(value) else [])
+            if entry.node is not value:
+                entry.node.extend([self.node(item, at_index(path, i)) for i, item in enumerate(value)])
+        elif kind is dict:
+            entry = self.share(value, {})
+            plain.write_dict(self, value, entry.node, path)
+        else:
+            codec = plain.CODECS.get(kind) or _codec_of_library(kind) or classes.codec(kind)
+            if codec is None:
+                raise ValueNotStorable(render(path), f"{_describe(kind)} has no exact form without pickle")
+            node: dict[str, Any] = {"$type": codec.tag}
+            if not codec.shared:
+                codec.write(self, value, node, path)
+                return node
+            entry = self.share(value, node)
+            codec.write(self, value, node, path)
+        entry.is_open = False
+        return entry.node
+
+    def _leaf(self, value: Any, path: Path) -> Node:
+        kind = type(value)
+        if kind is float:
+            return value if math.isfinite(value) else {"$type": "float", "value": repr(value)}
+        if kind is int and value.bit_length() > MAX_INT_BITS:
+            self.grow(value.bit_length() // 4, path)
+            return {"$type": "int", "value": hex(value)}
+        if kind is str and self.strict:
+            return self._checked(value, path)
+        return value
+
+    def _checked(self, text: str, path: Path) -> Node:
+        encoded = text.encode("utf-8", "surrogatepass")
+        if contains_secret(encoded, self.secrets):
+            return self._stand_in(text, path, ValueNotStorable(render(path), WHY))
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half a surrogate pair is no JSON
+            return {"$type": "str"} | self.binary(encoded, path)
+        return text
+
+    def _is_leaves(self, value: list[Any]) -> bool:
+        """Whether all items stand for themselves, so that the list can be dumped as it is."""
+        kinds = set(map(type, value))
+        if self.strict or not kinds <= _LEAVES:
+            return False
+        if kinds <= _CHARACTERS:
+            return True
+        numbers = value if kinds <= {int, float} else [item for item in value if type(item) in (int, float)]
+        if float in kinds and not all(type(item) is int or math.isfinite(item) for item in numbers):
+            return False
+        return int not in kinds or all(item.bit_length() <= MAX_INT_BITS for item in numbers if type(item) is int)
+
+    def share(self, value: object, node: Any) -> Shared:
+        """Remember a mutable object before its parts are written, so that a cycle ends."""
+        entry = self.shared[id(value)] = Shared(value, node, len(self.shared))
+        return entry
+
+    def _ref(self, entry: Shared, path: Path) -> Node:
+        if entry.is_open and entry.index < self._sealed_from:
+            raise ValueNotStorable(render(path), "a set, key or frame holds an object that contains it")
+        self._refs.append((ref := {"$ref": 0}, entry.node))
+        return ref
+
+    def sealed(self, value: Any, path: Path) -> Node:
+        """The tree of a part that must be whole before its container can be made: set items, keys, frames."""
+        before, self._sealed_from = self._sealed_from, len(self.shared)
+        try:
+            return self.node(value, path)
+        finally:
+            self._sealed_from = before
+
+    def item(self, name: str, value: Any, path: Path) -> Node:
+        """The tree of what stands under a text key or field, refused if its name says that it is a credential."""
+        if is_credential_item(name, value):
+            return self._stand_in(value, path, ValueNotStorable(render(path), WHY))
+        return self.node(value, path)
+
+    def scratch(self) -> Writer:
+        """A writer for parts whose order is not known yet. It shares nothing with this one but blobs and limits."""
+        other = Writer(other=self._other, limit_bytes=self.limit_bytes - self._size, strict=self.strict)
+        other.blobs, other._depth, other.secrets = self.blobs, self._depth, self.secrets
+        return other
+
+    def binary(self, content: bytes, path: Path) -> dict[str, Any]:
+        """Fields that hold `content`: in place if it is small, else by its hash, the bytes going to `blobs`."""
+        if contains_secret(content, self.secrets):
+            raise ValueNotStorable(render(path), WHY)
+        self.grow(len(content), path)
+        if len(content) < INLINE_BYTES:
+            return {"base64": base64.b64encode(content).decode("ascii")}
+        digest = hashlib.sha256(content).hexdigest()
+        self.blobs[digest] = content
+        return {"sha256": digest, "size": len(content)}
+
+    def grow(self, size_bytes: int, path: Path) -> None:
+        """Count what is about to be written. Raises ValueNotStorable beyond the limit."""
+        self._size += size_bytes
+        if self._size > self.limit_bytes:
+            raise PastLimit(render(path), too_large(self._size, self.limit_bytes))
+
+    def _stand_in(self, value: object, path: Path, error: ValueNotStorable) -> Node:
+        if self._other is None or isinstance(error, PastLimit):
+            raise error
+        return {"$other": self._other(value, render(path))}
+
+    def number_refs(self, tree: Node) -> None:
+        """Fill in what the refs of a finished tree mean."""
+        if self._refs:
+            numbers = dict(zip(map(id, containers(tree)), count(), strict=False))
+            for ref, target in self._refs:
+                ref["$ref"] = numbers.get(id(target), -1)  # -1: the ref itself is in a part that was dropped
+
+
+class PastLimit(ValueNotStorable):
+    """The value is too large or too deep. No stand-in can be given: it would hide what differs."""
+
+
+def too_large(size_bytes: int, limit_bytes: int) -> str:
+    """Why a value of this size is refused."""
+    return f"it takes {size_bytes / (1 << 20):,.1f} MiB or more, and the limit is {limit_bytes / (1 << 20):,.1f} MiB"
+
+
+def _describe(kind: type) -> str:
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"a value of type {name}"
+
+
+def _codec_of_library(kind: type) -> Codec | None:
+    """Look in the codecs of numpy and pandas, which are imported only once a value of theirs comes."""
+    library = (kind.__module__ or "").partition(".")[0]
+    codecs: ModuleType
+    if library == "numpy" and "numpy" in sys.modules:
+        from resumable_nb.values import arrays as codecs
+    elif library == "pandas" and "pandas" in sys.modules:
+        from resumable_nb.values import frames as codecs
+    else:
+        return None
+    return codecs.codec(kind)
