@@ -1,0 +1,81 @@
+r"""Values from the command line for a notebook's `parameters` cell.
+
+What a value of `-p NAME VALUE` becomes:
+
+    ==============================  =======================================================
+    JSON (RFC 8259)                 that value: `3`, `0.5`, `true`, `null`, `"text"`, `[1, 2]`, `{"a": 1}`
+    `True`, `False`, `None`         Python's
+    anything else                   the text as it is: `007`, `2024-01-01`, `NaN`, `C:\new`
+    ==============================  =======================================================
+
+A text that looks like one of the others is written as JSON: `-p code '"3"'`. The values go into a cell of their own as
+Python literals, so that nothing in them is ever executed.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+from resumable_nb.errors import UsageError
+
+TAG, INJECTED = "parameters", "injected-parameters"
+_WORDS = {"True": True, "False": False, "None": None}
+
+
+def parse(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
+    """Names and values as given on the command line.
+
+    Raises:
+        UsageError: a name that cannot be a Python variable, or one that is given twice.
+    """
+    values: dict[str, object] = {}
+    for name, text in pairs:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UsageError(f"-p {name!r}: this cannot be the name of a Python variable.")
+        if name in values:
+            raise UsageError(f"-p {name} is given twice: {values[name]!r} and {text!r}.")
+        values[name] = parse_value(text)
+    return values
+
+
+def parse_value(text: str) -> object:
+    """One value, by the table above."""
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(word)  # NaN and Infinity are no JSON
+
+
+def inject(notebook: Any, values: Mapping[str, object], say: Callable[[str], None]) -> None:
+    """Put the values into a cell after the one tagged `parameters`, in place of one that an earlier run put there.
+
+    Without a tagged cell, the values come first in the notebook, and that is said.
+    """
+    cells = [cell for cell in notebook.cells if not _tagged(cell, INJECTED)]
+    tagged = [index for index, cell in enumerate(cells) if _tagged(cell, TAG)]
+    if not tagged:
+        say("no cell is tagged `parameters`: the values of -p come first in the notebook")
+    lines = ["# Parameters", *(f"{name} = {value!r}" for name, value in values.items())]
+    injected = type(notebook)(
+        id=INJECTED,  # the same in every run: the thread knows the cell by it
+        cell_type="code",
+        metadata=type(notebook)(tags=[INJECTED]),
+        source="\n".join(lines),
+        outputs=[],
+        execution_count=None,
+    )
+    cells.insert(tagged[0] + 1 if tagged else 0, injected)
+    notebook.cells = cells
+
+
+def _tagged(cell: Any, tag: str) -> bool:
+    return tag in cell.metadata.get("tags", [])

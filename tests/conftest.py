@@ -1,0 +1,39 @@
+"""What holds for every test: no key, no settings and no files of the person who runs them; no process left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.append(
+    str(ROOT)
+)  # at the end: `tests.support` is found, and the installed package goes before the source folder
+
+# Before anything is imported that reads them. No test may spend money, pass a failpoint, or write to the person's home.
+for name in list(os.environ):
+    if name.startswith(("RESUMABLE_NB_", "OPENAI_", "ANTHROPIC_", "JUPYTER", "JPY_", "IPYTHON", "XDG_")):
+        del os.environ[name]
+_home = tempfile.TemporaryDirectory(prefix="resumable-nb-home-")
+os.environ["HOME"] = _home.name
+os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+os.environ["NO_PROXY"] = "127.0.0.1,localhost"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail when a kernel or a server outlives the tests."""
+    trackers = ("resource_tracker", "forkserver")  # of multiprocessing; they end with us
+    left = [
+        p for p in psutil.Process().children(recursive=True) if not any(t in " ".join(p.cmdline()) for t in trackers)
+    ]
+    for process in left:
+        print(f"\nleft behind by the tests: {process.pid} {' '.join(process.cmdline())}")
+        process.kill()
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
