@@ -17,7 +17,7 @@ Output = dict[str, Any]
 WIDGET = "application/vnd.jupyter.widget-view+json"
 OURS = "resumable_nb"  # metadata of lines and panels of the library itself: never collected
 LIMIT_BYTES = 8 * 2**20
-_TOKENS = re.compile(r"[\r\x08]|\x1b\[[0-?]*[ -/]*[@-~]|[^\r\x08\x1b]+|\x1b")
+_PIECES = re.compile(r"[\r\x08]|\x1b\[[0-?]*[ -/]*[@-~]|[^\r\x08\x1b]+|\x1b")
 _ERASES = re.compile(r"\x1b\[[02]?K")
 _IMAGES = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 
@@ -55,24 +55,24 @@ class StreamText:
             self._left -= size
 
     def _write(self, text: str) -> None:
-        for token in _TOKENS.findall(text):
-            if token == "\r":
+        for piece in _PIECES.findall(text):
+            if piece == "\r":
                 self._column = 0
-            elif token == "\b":
+            elif piece == "\b":
                 self._column = max(0, self._column - 1)
-            elif _ERASES.fullmatch(token):
-                self._line = "" if "2" in token else self._line[: self._column]
+            elif _ERASES.fullmatch(piece):
+                self._line = "" if "2" in piece else self._line[: self._column]
                 self._column = len(self._line)
             elif len(self._line) > LIMIT_BYTES:
-                self.cut_bytes += len(token)
+                self.cut_bytes += len(piece)
             else:
-                self._overwrite(token)
+                self._overwrite(piece)
 
-    def _overwrite(self, token: str) -> None:
-        end = self._column + len(token)
+    def _overwrite(self, piece: str) -> None:
+        end = self._column + len(piece)
         # Among colour codes columns cannot be counted: what comes later stands alone.
-        after = "" if "\x1b" in token + self._line else self._line[end:]
-        self._line, self._column = self._line[: self._column] + token + after, end
+        after = "" if "\x1b" in piece + self._line else self._line[end:]
+        self._line, self._column = self._line[: self._column] + piece + after, end
 
     def __str__(self) -> str:
         return "".join(self._lines) + self._line
