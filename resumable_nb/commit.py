@@ -57,6 +57,8 @@ def report(run: Run) -> list[str]:
     lines = take_notices(run)
     for request, recorded in run.unmatched():
         nearest = differences.nearest(request, recorded)
+        if nearest is None:
+            continue
         what = "; ".join(differences.describe_difference(recorded[nearest], request)) or "it was asked more often"
         lines.append(f"a call was made anew because it differs from the recorded one: {what}")
     return lines

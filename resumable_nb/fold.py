@@ -43,6 +43,8 @@ class Fold:
         self.values: dict[str, int] = {}
         self.outputs: dict[int, int] = {}
         self.forked_at = 0
+        self.calls_done = 0
+        self._lost: set[tuple[str | None, Question]] = set()
         self._rows: dict[int, Row] = {}
         self._records: dict[int, Record] = {}
         self._runs: dict[str, list[int]] = {}
@@ -134,9 +136,16 @@ class Fold:
         if row.changes and row.run_seq:
             self._progress.setdefault(row.run_seq, []).append(row.seq)
             self._rows[row.seq] = row
-        if row.step is None or row.phase not in ANSWERED or row.key is None:
+        self.calls_done += row.kind in ("llm", "call") and row.phase == "done"
+        if row.step is None or row.key is None:
             return
-        self._own((row.cell_id or "", row.step), (row.kind, row.key, row.occurrence or 0), row.seq)
+        question = (row.kind, row.key, row.occurrence or 0)
+        if row.phase == "lost":
+            self._lost.add((row.step, question))
+        if row.phase not in ANSWERED:
+            return
+        self._lost.discard((row.step, question))
+        self._own((row.cell_id or "", row.step), question, row.seq)
 
     def _own(self, owner: Owner, question: Question, seq: int) -> None:
         answers = self._answers.setdefault(owner, {})
@@ -226,6 +235,10 @@ class Fold:
             for question, seq in self._answers[owner].items():
                 found[question] = max(seq, found.get(question, 0))
         return found
+
+    def was_lost(self, cell: Cell, question: Question) -> bool:
+        """Whether this call was in flight when a session died."""
+        return (cell.step, question) in self._lost
 
     def holder(self, step: str) -> str | None:
         """The cell that had this step name last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import threading
@@ -82,19 +83,21 @@ class _Asked:
 
 @dataclass
 class _Account:
-    replayed: int = 0
-    live: int = 0
-    spent: Spent = field(default_factory=Spent)
+    """What the answers of a run cost, recorded and live; a stream that was left open counts by its last row."""
 
-    def add(self, row: Row, *, live: bool) -> None:
-        self.spent += Spent(
+    costs: dict[int, Spent] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        self.costs[row.ref_seq or row.seq] = Spent(
             int(row.kind == "llm"),
             row.gen_ai_usage_input_tokens or 0,
             row.gen_ai_usage_output_tokens or 0,
             row.duration_ms or 0.0,
         )
-        self.live += live
-        self.replayed += not live
+
+    @property
+    def spent(self) -> Spent:
+        return sum(self.costs.values(), Spent())
 
 
 class Run(Scope):
@@ -112,14 +115,18 @@ class Run(Scope):
         self.started_seq: int | None = None
         self.account = _Account()
         self.began = time.monotonic()
-        self._progress = image
+        self._progress = thread.fold.image(entry)
         self._used: dict[tuple[str, str], set[int]] = {}
         self._claimed: set[Question] = set()
         self._asked: list[_Asked] = []
+        self.resent = 0
+        self.first_live: float | None = None
         self._open: dict[int, str] = {}
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.RLock()
         self._random = randomness.state()
+        self._main = _flow()
+        self._view = self._last_seen = image
         self._earlier = {q: s for q, s in thread.fold.answers(cell).items() if q[0] == "llm"}
         if eager:
             self._write_started()
@@ -134,10 +141,12 @@ class Run(Scope):
             seq = self.thread.fold.answer(self.cell, kind, key, number)
             if seq is None:
                 self._asked.append(_Asked(question, request))
+                self.resent += self.thread.fold.was_lost(self.cell, question)
+                self.first_live = self.first_live or time.monotonic()
                 return Claim(number)
             self._claimed.add(question)
             answer = self.thread.read(seq)
-            self.account.add(answer, live=False)
+            self.account.add(answer)
             return Claim(number, answer)
 
     def release(self, key: str, occurrence: int, *, kind: str = "llm") -> None:
@@ -169,7 +178,7 @@ class Run(Scope):
             if row.phase in COMPLETING and row.ref_seq:
                 self._open.pop(row.ref_seq, None)
                 if row.phase in ("done", "partial"):
-                    self.account.add(row, live=True)
+                    self.account.add(row)
 
     def _started_row(self) -> Row:
         return Row(
@@ -195,6 +204,33 @@ class Run(Scope):
                 row.parent_seq, self._progress = self.entry, image
                 return self.thread.value_rows(image.blobs)
         return []
+
+    # ------------------------------------------------------------------ branches
+    def enter_main(self) -> None:
+        """The body runs in this thread and task: others are branches."""
+        self._main = _flow()
+
+    def context(self) -> str:
+        """The state for the model. In a pool's thread or a task of its own: as at the start of that branch.
+
+        What branches put into the state by `update` is not seen by the others, so that a prompt does not depend on who
+        was faster. Any other change ends the branches: the next one starts from there.
+        """
+        self.uses_state = True
+        live = self.thread.live
+        if _flow() == self._main:
+            return live.state.context()
+        with self._lock:
+            now = live.image()
+            if now.digest != self._last_seen.digest:
+                self._view = self._last_seen = now
+            return live.detached(self._view).context()
+
+    def after_update(self) -> None:
+        """The state was updated by reducers."""
+        if _flow() != self._main:
+            with self._lock, contextlib.suppress(StateError, ValueNotStorable):
+                self._last_seen = self.thread.live.image()
 
     # ------------------------------------------------------------------ the end
     def before_commit(self, callback: Callable[[], None]) -> None:
@@ -257,9 +293,18 @@ class Run(Scope):
 
     @property
     def again(self) -> int:
-        """How many recorded calls were not used although others of their kind went live."""
+        """How many calls were done again: recorded ones that were not used while others went live, and lost ones."""
         left = sum(1 for question in self._earlier if question not in self._claimed)
-        return min(left, len(self._asked))
+        return min(left, len(self._asked)) + self.resent
+
+
+def _flow() -> tuple[int, int]:
+    """The thread and the task that this code runs in."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return threading.get_ident(), id(task)
 
 
 _current: ContextVar[Scope | None] = ContextVar("resumable_nb_scope", default=None)

@@ -182,7 +182,7 @@ class Script:
                 data=record.to_json(),
             ),
         ]
-        seq = self.thread.append(*rows)[-1]
+        seq = self.thread.append(*rows, *self.thread.recovery_rows(run.again, run.first_live))[len(rows) - 1]
         failpoints.passing("step.commit.after")
         self._end(cell, self.thread.fold.record(seq), run.entry)
         for why in encoded.failed.values():
@@ -220,6 +220,7 @@ class _WhileRunning:
     def __enter__(self) -> None:
         self._script._running = self._started.cell.step  # noqa: SLF001
         self._within.__enter__()
+        self._started.run.enter_main()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._within.__exit__(kind, error, trace)

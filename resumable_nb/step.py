@@ -506,7 +506,7 @@ class Kernel:
             data=record.to_json(),
         )
         rows[:0] = self.thread.value_rows(encoded.blobs)
-        seq = self.thread.append(*rows, *self._recovery_rows(run))[len(rows) - 1]
+        seq = self.thread.append(*rows, *self.thread.recovery_rows(run.again, run.first_live))[len(rows) - 1]
         failpoints.passing("step.commit.after")
         self._committed = self.places.ran[running.cell.cell_id] = self.thread.fold.record(seq)
         self._end(running)
@@ -515,9 +515,6 @@ class Kernel:
     def _storable(self, name: str) -> bool:
         facts = self.names.facts(name)
         return facts is not None and not facts.storable
-
-    def _recovery_rows(self, run: Run) -> list[Row]:
-        return []
 
     def _say_lost(self, lost: Mapping[str, str], kept: Mapping[str, Facts | None]) -> list[str]:
         rebuilt = {n: why for n, why in lost.items() if (f := kept[n]) and f.kind not in ("function", "class", "module")}

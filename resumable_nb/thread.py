@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -47,8 +48,11 @@ class Thread:
         self.runner: StepRunner | None = None
         self._lock = threading.RLock()
         self.resolve = resolve
+        self._opened = time.monotonic()
         session.on_foreign = self.fold.apply_all
         self.fold.apply_all(session.read(kinds=_FOLDED, bodies=False))
+        self._died = session.died
+        self._calls_before = self.fold.calls_done
 
     # ------------------------------------------------------------------ rows
     def append(self, *rows: Row) -> list[int]:
@@ -82,6 +86,21 @@ class Thread:
         """Rows for large values that the store does not have yet."""
         new = {key: body for key, body in blobs.items() if key not in self.fold.values}
         return [Row(kind="value", key=key, body=body) for key, body in new.items()]
+
+    def recovery_rows(self, again: int, first_live: float | None) -> list[Row]:
+        """What it took to go on after a session that died: once, with the first step that runs after it.
+
+        Args:
+            again: calls that were done again.
+            first_live: when the first new call was made, by the monotonic clock; None: there was none.
+        """
+        if self._died is None:
+            return []
+        died, self._died = self._died, None
+        done = self._calls_before
+        data = {"died": died, "calls_done": done, "calls_again": again, "share": again / done if done else 0.0}
+        took = ((first_live or time.monotonic()) - self._opened) * 1e3
+        return [Row(kind="recovery", phase="done", duration_ms=took, data=json.dumps(data))]
 
     # ------------------------------------------------------------------ the start
     def begin(self, query: str | None) -> None:
