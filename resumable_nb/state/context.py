@@ -1,0 +1,239 @@
+"""A state as Markdown for a model. A function of the values alone: no hash order, no addresses, no time zone, no settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from resumable_nb import values
+from resumable_nb.errors import ResumableError, StateError
+
+CHARACTERS_PER_TOKEN = 4
+_FIRST = ("query", "plan", "receipts", "decisions", "findings")
+_SHRINKING = ("findings", "receipts", "decisions")
+"""Lists that lose their oldest items when there is not enough room, in this order."""
+_TITLES = ("task", "title", "step", "question", "text", "description", "name", "content")
+_DONE = ("done", "complete", "completed", "finished")
+_OPEN = ("", "open", "todo", "pending", "not started", "planned")
+_MAX_DEPTH = 6
+_MAX_UNKNOWN = 200
+
+_lead = r"^([\s>*+.)0-9-]*)"
+_fakes = re.compile(_lead + r"(?=#{1,6}(?:\s|$)|`{3}|~{3})", re.MULTILINE)
+_underline = re.compile(r"^([\s>]*)(?=(?:=+|-+)\s*$)", re.MULTILINE)
+
+
+def render(fields: Mapping[str, Any], max_tokens: int | None) -> str:
+    """The sections of all fields that hold something.
+
+    Args:
+        fields: name → value, in the order of the class.
+        max_tokens: about how long the text may be; None: everything.
+
+    Raises:
+        StateError: `max_tokens` is no positive whole number.
+    """
+    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+        raise StateError(f"max_tokens={max_tokens!r}: give a whole number of tokens from 1 on, or None for everything.")
+    order = [name for name in _FIRST if name in fields] + [name for name in fields if name not in _FIRST]
+    sections = [_Section(name, fields[name]) for name in order if not _is_empty(fields[name])]
+    if max_tokens is not None:
+        _shrink(sections, max_tokens * CHARACTERS_PER_TOKEN)
+    text = "\n\n".join(section.text() for section in sections)
+    return text if max_tokens is None else _cut(text, max_tokens * CHARACTERS_PER_TOKEN)
+
+
+class _Section:
+    """One field: a heading, and a text or a list."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        self.name, self.left_out = name, 0
+        self.heading = f"## {_heading(name)}"
+        self.items: list[str] = []
+        self.body = ""
+        if name == "plan" and isinstance(value, list | tuple):
+            self.items, progress = _plan(value)
+            self.heading += progress
+        elif isinstance(value, list | tuple):
+            number = len(str(len(value)))
+            self.items = [_item(f"{i}. ".ljust(number + 2), block(element)) for i, element in enumerate(value, 1)]
+        else:
+            self.body = block(value)
+
+    def text(self) -> str:
+        note = [f"({self.left_out} earlier left out)"] if self.left_out else []
+        return "\n".join([self.heading, *note, *(self.items[self.left_out :] if self.items else [self.body])])
+
+    def shrink(self, by: int) -> int:
+        """Leave out the oldest items until `by` characters are gained; returns how many were."""
+        gained = -len(f"\n({len(self.items)} earlier left out)")
+        for item in self.items:
+            if gained >= by:
+                break
+            gained += len(item) + 1
+            self.left_out += 1
+        return max(gained, 0) if self.left_out else 0
+
+
+def _shrink(sections: list[_Section], room: int) -> None:
+    over = sum(len(section.text()) + 2 for section in sections) - 2 - room
+    for name in _SHRINKING:
+        for section in sections:
+            if section.name == name and over > 0:
+                over -= section.shrink(over)
+
+
+def _cut(text: str, room: int) -> str:
+    """The last resort, when all that remains is too long."""
+    if len(text) <= room:
+        return text
+    note = "\n(cut here: too long)"
+    return text[: max(room - len(note), 0)] + note if room > len(note) else text[:room]
+
+
+def _heading(name: str) -> str:
+    return name.replace("_", " ").strip().capitalize()
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str | bytes | list | tuple | dict | set | frozenset) and not value)
+
+
+def _item(marker: str, text: str) -> str:
+    return marker + text.replace("\n", "\n" + " " * len(marker))
+
+
+# ---------------------------------------------------------------------- plan
+def _plan(plan: Iterable[Any]) -> tuple[list[str], str]:
+    """Items with a box each, and how far the plan is."""
+    entries = [_entry(item) for item in plan]
+    known = [done for done, _ in entries if done is not None]
+    boxes = {True: "- [x] ", False: "- [ ] ", None: "- "}
+    progress = f" ({sum(known)} of {len(entries)} done)" if known else ""
+    return [_item(boxes[done], text) for done, text in entries], progress
+
+
+def _entry(item: Any) -> tuple[bool | None, str]:
+    """Whether an item of the plan is done (None: it does not say), and its text."""
+    parts = _fields(item)
+    if parts is None:
+        return None, block(item)
+    parts = dict(parts)
+    done, note = None, ""
+    if isinstance(parts.get("done"), bool):
+        done = parts.pop("done")
+    status = parts.get("status")
+    if isinstance(status, str | enum.Enum):
+        del parts["status"]
+        word = inline(status).lower().replace("_", " ")
+        done = word in _DONE if done is None else done
+        note = "" if word in _DONE or word in _OPEN else f" ({inline(status)})"
+    title = next((key for key in _TITLES if isinstance(parts.get(key), str) and parts[key]), None)
+    if title is None:
+        return done, block(parts) + note if parts else note.strip()
+    text = block(parts.pop(title)) + note
+    rest = {key: value for key, value in parts.items() if not _is_empty(value)}
+    return done, f"{text}\n{block(rest)}" if rest else text
+
+
+# ---------------------------------------------------------------------- values
+def block(value: Any) -> str:
+    """A value as lines of Markdown: text is itself, but for what would look like a heading or a fence; fields are lines."""
+    if isinstance(value, str) and not isinstance(value, enum.Enum):
+        return escape(str.__str__(value))
+    parts = _fields(value)
+    if parts:
+        return "\n".join(_item(f"{escape(str(key))}: ", _line(part)) for key, part in parts.items())
+    if isinstance(value, list | tuple) and value:
+        return "\n".join(_item("- ", block(part)) for part in value)
+    return escape(inline(value))
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, str) and not isinstance(value, enum.Enum):
+        return escape(str.__str__(value))
+    return escape(inline(value))
+
+
+def escape(text: str) -> str:
+    """`text` with a backslash before what would be a heading or open a fence, and only newlines as line breaks."""
+    text = "\n".join(text.splitlines())
+    return _underline.sub(r"\1\\", _fakes.sub(r"\1\\", text))
+
+
+def _fields(value: Any) -> dict[Any, Any] | None:
+    """What a dict, model or dataclass holds, by field; None for anything else."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, BaseModel):
+        own = value.__dict__
+        return {name: own[name] for name in type(value).model_fields if name in own} | (value.__pydantic_extra__ or {})
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)
+        }
+    return None
+
+
+def inline(value: Any, depth: int = 0) -> str:
+    """A value in one line. The same in every process."""
+    if depth > _MAX_DEPTH:
+        return "…"
+    for kinds, form in _FORMS:
+        if isinstance(value, kinds):
+            return form(value, depth)
+    parts = _fields(value)
+    if parts is not None:
+        return _mapping(parts, depth)
+    return _unknown(value)
+
+
+def _sequence(value: Iterable[Any], depth: int) -> str:
+    return f"[{', '.join(inline(part, depth + 1) for part in value)}]"
+
+
+def _set(value: Iterable[Any], depth: int) -> str:
+    return f"{{{', '.join(sorted(inline(part, depth + 1) for part in value))}}}"
+
+
+def _mapping(value: Mapping[Any, Any], depth: int) -> str:
+    return f"{{{', '.join(f'{inline(key, depth + 1)}: {inline(part, depth + 1)}' for key, part in value.items())}}}"
+
+
+def _enum(value: enum.Enum, depth: int) -> str:
+    return inline(value.value, depth) if isinstance(value.value, str | int | float) else value.name
+
+
+def _unknown(value: Any) -> str:
+    """A value of another library: its size, or its stored form, which is canonical; never its repr, which may be neither."""
+    kind, shape = type(value), getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
+        return f"{kind.__name__} {'×'.join(map(str, shape))}"
+    if kind.__module__ == "numpy" and hasattr(value, "item") and not isinstance(item := value.item(), kind):
+        return inline(item, _MAX_DEPTH)
+    try:
+        text = values.encode(value).text
+    except ResumableError:
+        return kind.__name__
+    return f"{kind.__name__} {text if len(text) <= _MAX_UNKNOWN else text[: _MAX_UNKNOWN - 1] + '…'}"
+
+
+_FORMS: tuple[tuple[Any, Callable[[Any, int], str]], ...] = (
+    (enum.Enum, _enum),
+    (bool, lambda value, _: "yes" if value else "no"),
+    (str, lambda value, _: str.__str__(value)),
+    (int, lambda value, _: int.__repr__(value)),
+    (float, lambda value, _: float.__repr__(value)),
+    (type(None), lambda _value, _depth: "none"),
+    ((bytes, bytearray), lambda value, _: f"{len(value)} bytes"),
+    ((dt.datetime, dt.date, dt.time), lambda value, _: value.isoformat()),
+    (dt.timedelta, lambda value, _: str(value)),
+    ((set, frozenset), _set),
+    ((list, tuple), _sequence),
+)

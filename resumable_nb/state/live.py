@@ -1,0 +1,295 @@
+"""The one state object of a session, and the image that it had last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resumable_nb import values
+from resumable_nb.errors import ResumableError, StateError, StateMismatch
+from resumable_nb.state import schema
+from resumable_nb.state.image import Form, Image, Items
+from resumable_nb.state.model import LOCK, State
+from resumable_nb.state.track import Coder, ItemsTrack, Track, track
+
+_MISSING = object()
+
+
+class Live:
+    """The state object that code sees, put to images and looked at.
+
+    Args:
+        cls: the state class. Every field needs a default.
+        resolve: gives the class of (module, qualname), or None.
+        blobs: gives a large value by its sha256.
+
+    Raises:
+        StateError: A field has no default.
+    """
+
+    def __init__(self, cls: type[State], *, resolve: values.Resolve, blobs: values.Blobs) -> None:
+        self._coder = Coder(resolve, blobs)
+        self._take(cls, Image.EMPTY)
+
+    @property
+    def state(self) -> State:
+        """The object. It stays the same one until the class is defined again."""
+        return self._state
+
+    @property
+    def cls(self) -> type[State]:
+        """The state class."""
+        return self._cls
+
+    # ------------------------------------------------------------------ looking
+    def image(self) -> Image:
+        """The stored form of the object as it is now, at a cost of what changed.
+
+        It holds the fields of the image that the object was put to, and those that were changed since.
+
+        Raises:
+            ValueNotStorable: A part of a value has no stored form, or must not have one; it names the field and the place.
+            StateError: A value that was put in place is not what its field holds.
+        """
+        with LOCK:
+            return self._image_of({name: self._look(name) for name in self._tracks})
+
+    def _look(self, name: str) -> Form:
+        value = self._state.__dict__.get(name, _MISSING)
+        if value is _MISSING:
+            raise StateError(f"state.{name} is gone from the object: assign what it is to be.")
+        known: Any = self._tracks[name]
+        if (type(value) is list) is not isinstance(known, ItemsTrack):
+            known = track(schema.fields_of(self._cls)[name], self._coder, value)
+            known.look(value)
+            self._tracks[name] = known
+        form: Form = known.look(value)
+        return form
+
+    def _image_of(self, forms: dict[str, Form]) -> Image:
+        changed = {name: form for name, form in forms.items() if not _is_same(form, self._base_forms[name])}
+        if not changed:
+            return self._base
+        if changed.keys() != self._changed.keys() or any(
+            self._changed[name] is not form for name, form in changed.items()
+        ):
+            self._changed = changed
+            self._last = self._new_image(self._cls, self._stored | changed, self._coder)
+        return self._last
+
+    @staticmethod
+    def _new_image(cls: type[State], forms: dict[str, Form], coder: Coder) -> Image:
+        appends = frozenset(name for name, field in schema.fields_of(cls).items() if field.appends)
+        return Image(forms, schema_version=cls.schema_version, appends=appends, blobs=coder.pending)
+
+    # ------------------------------------------------------------------ putting
+    def set(self, image: Image) -> None:
+        """Put the object to an image. It stays the same object; so do its lists, and what does not change in them.
+
+        Raises:
+            StateMismatch: The class lacks a stored field, or a field has another type.
+            MigrationFailed: An older version could not be lifted.
+            ValueNotLoadable: A class of a value is not defined here. In all of these cases the object is as it was.
+        """
+        with LOCK:
+            forms = self._forms_now()
+            whole = {name: form for name, form in forms.items() if form is not None}
+            if len(whole) == len(forms) and self._image_of(whole).digest == image.digest:
+                self._rebase(image, whole)
+            elif image.schema_version == self._cls.schema_version:
+                self._move(image, forms)
+            else:
+                self._take(self._cls, image, self._state)
+
+    def _forms_now(self) -> dict[str, Form | None]:
+        """What the fields hold now; None for what cannot be stored, and has to be put back whole."""
+        forms: dict[str, Form | None] = {}
+        for name in self._tracks:
+            try:
+                forms[name] = self._look(name)
+            except ResumableError:
+                forms[name] = None
+        return forms
+
+    def _rebase(self, image: Image, forms: dict[str, Form]) -> None:
+        """The object is at this image already: what is changed from now on is changed against it."""
+        if any(not _is_same(form, self._base_forms[name]) for name, form in forms.items()):
+            self._base_forms, self._stored = forms, image.forms
+        self._base, self._changed = image, {}
+        self._coder.pending = dict(image.blobs)
+
+    def _move(self, image: Image, forms: dict[str, Form | None]) -> None:
+        """Put the fields that differ to an image of this version. Whatever can fail comes before the first change."""
+        schema.check_fields(self._cls, image.fields)
+        fields, coder, targets = schema.fields_of(self._cls), self._coder, image.forms
+        coder.pending |= image.blobs
+        moves: list[tuple[str, Form, int, Any]] = []  # field, form, elements kept, what comes after them
+        reset = []
+        for name, form in forms.items():
+            target = targets.get(name)
+            if target is None:
+                is_default = name not in self._stored and form is not None and _is_same(form, self._base_forms[name])
+                reset += [] if is_default else [name]
+            elif form is None or not _is_same(form, target):
+                start = _common(form, target)
+                value = coder.elements(name, target, start) if isinstance(target, Items) else coder.value(name, target)
+                _fit(self._cls, fields[name], value, target, coder)
+                moves.append((name, target, start, value))
+        fresh = {name: _default(self._cls, name, self._state.__dict__) for name in reset}
+        for name, target, start, value in moves:
+            self._put(name, target, start, value)
+        for name, value in fresh.items():
+            self._put(name, None, 0, value)
+        self._after_move(image)
+
+    def _put(self, name: str, form: Form | None, start: int, value: Any) -> None:
+        """Give a field its value, a list in place from `start` on, and follow it."""
+        own = self._state.__dict__
+        if type(value) is list and type(own.get(name)) is list:
+            own[name][start:] = value
+        else:
+            own[name] = value
+        known: Any = self._tracks[name]
+        if start == 0:
+            known = self._tracks[name] = track(schema.fields_of(self._cls)[name], self._coder, value)
+        known.settle(own[name], form, *([start] if start else []))
+
+    def _after_move(self, image: Image) -> None:
+        for name, form in image.forms.items():
+            self._tracks[name].form = form  # type: ignore[assignment]  # equal to what it has, and shared with the image
+        self._base, self._stored, self._changed = image, image.forms, {}
+        self._base_forms = {name: known.form for name, known in self._tracks.items()}
+        self._coder.pending = dict(image.blobs)
+
+    def _take(self, cls: type[State], image: Image, state: State | None = None) -> None:
+        """Decode a whole image for a class, into the object that is there or a new one."""
+        coder = self._coder.with_blobs(image.blobs)
+        loaded, stored = load(cls, coder, image)
+        tracks: dict[str, Track] = {}
+        for name, value in loaded.items():
+            known: Any = track(schema.fields_of(cls)[name], coder, value)
+            known.settle(value, stored.get(name))
+            tracks[name] = known
+        if state is None:
+            state = cls._from_fields(loaded)
+        else:
+            for name, value in loaded.items():
+                own = state.__dict__
+                if type(value) is list and type(own.get(name)) is list:
+                    own[name][:] = value
+                else:
+                    own[name] = value
+        self._cls, self._state, self._tracks, self._coder = cls, state, tracks, coder
+        self._base, self._changed, self._last = image, dict[str, Form](), image
+        self._base_forms: dict[str, Form] = {name: known.form for name, known in tracks.items()}
+        self._stored: dict[str, Form] = {name: self._base_forms[name] for name in stored}
+
+    def redefine(self, cls: type[State]) -> None:
+        """Make a new object of a class that was defined again, with the same content; its parts are made anew, too.
+
+        Raises:
+            StateMismatch, MigrationFailed, ValueNotLoadable: as `set`; the object and its class are as they were.
+            ValueNotStorable, StateError: as `image`.
+        """
+        with LOCK:
+            self._take(cls, self.image())
+
+    # ------------------------------------------------------------------ apart from the object
+    def start(self, query: str | None) -> Image:
+        """What a new thread starts with: all fields at their defaults, and the query if the class has that field.
+
+        Raises:
+            StateError: The query is not what the field holds.
+            ValueNotStorable: A default has no stored form.
+        """
+        state = self._cls._from_fields(_complete(self._cls, {}))
+        if query is not None and "query" in self._cls.model_fields:
+            state.query = query
+        coder = self._coder.with_blobs({})
+        forms: dict[str, Form] = {}
+        for name, value in state.__dict__.items():
+            known: Any = track(schema.fields_of(self._cls)[name], coder, value)
+            known.settle(value)
+            forms[name] = known.form
+        return self._new_image(self._cls, forms, coder)
+
+    def detached(self, image: Image) -> State:
+        """A state of its own with the content of an image. Raises as `set`."""
+        with LOCK:
+            coder = self._coder.with_blobs(self._coder.pending | image.blobs)
+        return self._cls._from_fields(load(self._cls, coder, image)[0])
+
+
+def _is_same(one: Form, other: Form) -> bool:
+    return one is other or (type(one) is type(other) and one.digest == other.digest)
+
+
+def _common(form: Form | None, target: Form) -> int:
+    """How many elements two lists have in common at their beginning; 0 for anything else."""
+    if not isinstance(form, Items) or not isinstance(target, Items):
+        return 0
+    if target.begins_with(form):
+        return form.count
+    if form.begins_with(target):
+        return target.count
+    pairs = zip(form.texts(), target.texts(), strict=False)
+    return next((i for i, (one, other) in enumerate(pairs) if one != other), 0)
+
+
+def load(cls: type[State], coder: Coder, image: Image) -> tuple[dict[str, Any], dict[str, Form | None]]:
+    """All fields of `cls` as an image has them, and the stored forms; None for what a migration may have changed.
+
+    Raises:
+        StateMismatch, MigrationFailed, ValueNotLoadable: The image does not fit the class.
+    """
+    fields = schema.fields_of(cls)
+    schema.check_version(cls, image.schema_version)
+    if image.schema_version == cls.schema_version or not image.fields:
+        schema.check_fields(cls, image.fields)
+        loaded = {name: coder.value(name, form) for name, form in image.forms.items()}
+        for name, value in loaded.items():
+            _fit(cls, fields[name], value, image.forms[name], coder)
+        return _complete(cls, loaded), dict(image.forms)
+    raw = {name: coder.value(name, form) for name, form in image.forms.items()}
+    lifted = schema.lift(cls, raw, image.schema_version)
+    schema.check_fields(cls, lifted)
+    loaded = {name: schema.adopt(cls, fields[name], value) for name, value in lifted.items()}
+    return _complete(cls, loaded), dict.fromkeys(lifted)
+
+
+def _fit(cls: type[State], field: schema.Field, value: object, form: Form, coder: Coder) -> None:
+    why = schema.misfit(field, value)
+    if not why or _is_default(cls, field.name, form, coder):
+        return
+    raise StateMismatch(
+        f"The stored `{field.name}` is {schema.short(value)}, and {cls.__name__}.{field.name} holds {field.expected}: {why}. "
+        f"What is stored is kept. Put the type back, or raise schema_version to {cls.schema_version + 1} and lift it with\n"
+        f"    @{cls.__name__}.migration(from_version={cls.schema_version})\n"
+        f"    def lift(raw): raw[{field.name!r}] = ...; return raw"
+    )
+
+
+def _is_default(cls: type[State], name: str, form: Form, coder: Coder) -> bool:
+    """Whether this is the field's default, which need not be of its type: `best: Finding = None`."""
+    info = cls.model_fields[name]
+    if info.is_required() or isinstance(form, Items):
+        return False
+    default = info.get_default(call_default_factory=True, validated_data={})
+    return coder.compared(name, default) == form.json
+
+
+def _complete(cls: type[State], loaded: dict[str, Any]) -> dict[str, Any]:
+    """All fields in the order of the class: what was loaded, else the default."""
+    whole: dict[str, Any] = {}
+    for name in cls.model_fields:
+        whole[name] = loaded[name] if name in loaded else _default(cls, name, whole)
+    return whole
+
+
+def _default(cls: type[State], name: str, others: dict[str, Any]) -> Any:
+    info = cls.model_fields[name]
+    if info.is_required():
+        raise StateError(
+            f"{cls.__name__}.{name} has no default, and nothing is stored for it. Give it one: a new thread starts with the "
+            "defaults, and so does a new field of an old one."
+        )
+    return info.get_default(call_default_factory=True, validated_data=others)

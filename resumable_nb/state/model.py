@@ -1,0 +1,205 @@
+"""The research state: a typed model with a reducer per field."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticUndefined
+
+from resumable_nb.errors import StateError
+from resumable_nb.state import context, schema
+
+F = TypeVar("F", bound=schema.Migration)
+
+LOCK = threading.RLock()
+"""One for all: merging and looking at a state are short, and a lock inside a model would have to survive copies."""
+
+
+class State(BaseModel):
+    """A state that is kept by its fields. Subclass it, and give every field a default: a new thread starts with them.
+
+    - `Annotated[T, function]` merges by `function(old, new)` on `update`; `Annotated[list[T], operator.add]` appends.
+    - Assignment and edits in place overwrite. A wrong type is refused at once by `update` and assignment; one put in
+      place is refused when the step ends.
+    - Each field is stored on its own, and each element of a list: one object at two places comes back as two.
+    - Attributes that begin with an underscore are not stored. Validators and `model_post_init` do not run on loading.
+    - When fields vanish or change their type, raise `schema_version` and write a migration.
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    schema_version: ClassVar[int] = 1
+    """Stored with each checkpoint."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        schema.check_class(cls)
+
+    @classmethod
+    def migration(cls, *, from_version: int) -> Callable[[F], F]:
+        """Decorate the function that lifts stored fields from this version to the next.
+
+        It gets a dict of field → value, may change it, and returns it.
+        """
+
+        def decorate(function: F) -> F:
+            schema.register(cls, from_version, function)
+            return function
+
+        return decorate
+
+    def update(self, **changes: Any) -> None:
+        """Merge values into fields by their reducers: all of them, or none if one is refused.
+
+        What is given is copied, so that changing it later does not change the state. What is read from the state is the
+        state's own: changing that in place does change it.
+
+        Raises:
+            StateError: There is no such field, or a value is not what the field holds.
+        """
+        fields = schema.fields_of(type(self))
+        for name in changes:
+            self._known(name)
+        with LOCK:
+            appended, put = {}, {}
+            for name, value in changes.items():
+                field, new = fields[name], _copied(f"{type(self).__name__}.{name}", value)
+                if field.appends:
+                    new = self._elements(field, new)
+                if field.plain and isinstance(self.__dict__.get(name), list):
+                    appended[name] = new
+                    continue
+                old = self.__dict__.get(name)
+                old = copy.deepcopy(old) if field.reducer and field.copies_before_merge else old
+                put[name] = schema.merge(field, type(self).__name__, old, new)
+            lists = {name: self.__dict__[name] for name in put if fields[name].appends}
+            self._put(put)
+            for name, new in appended.items():
+                self.__dict__[name].extend(new)
+            for name, grown in lists.items():  # an append list stays the object that it is
+                if type(grown) is list:
+                    grown[:] = self.__dict__[name]
+                    self.__dict__[name] = grown
+            self.__pydantic_fields_set__.update(changes)
+
+    def _known(self, name: str) -> None:
+        known = type(self).model_fields
+        if name not in known:
+            raise StateError(
+                f"{type(self).__name__} has no field `{name}`.{schema.near(name, known)} Nothing was changed."
+            )
+
+    def _elements(self, field: schema.Field, value: Any) -> list[Any]:
+        """What is appended, as the list that the field holds."""
+        if not isinstance(value, list | tuple):
+            raise StateError(
+                f"{type(self).__name__}.{field.name} is an append list: give a list of what is new, such as "
+                f"{field.name}=[{schema.short(value, 40)}], not a {type(value).__name__}. Nothing was changed."
+            )
+        if not field.plain:
+            return list(value)
+        try:
+            elements: list[Any] = schema.adapter(field).validate_python(list(value))
+        except ValidationError as error:
+            raise self._refused(field.name, value, error) from error
+        return elements
+
+    def _put(self, changes: dict[str, Any]) -> None:
+        """Validate on a draft, so that a refused value leaves the state as it was; then take the draft over."""
+        if not changes:
+            return
+        draft = self.model_copy()
+        draft.__dict__.update(changes)  # a validator of the whole model sees all of them
+        for name, value in changes.items():
+            try:
+                self.__pydantic_validator__.validate_assignment(draft, name, value)
+            except ValidationError as error:
+                raise self._refused(name, value, error) from error
+            if draft.__dict__[name] is value and type(value) is list:
+                draft.__dict__[name] = (
+                    value.copy()
+                )  # a list of the state's own: it is edited in place when steps are skipped
+        self.__dict__.update(draft.__dict__)
+        self.__pydantic_fields_set__.update(changes)
+
+    def _refused(self, name: str, value: Any, error: ValidationError) -> StateError:
+        field = schema.fields_of(type(self))[name]
+        reasons = [schema.explain(e) for e in error.errors(include_url=False)]
+        return StateError(
+            f"{type(self).__name__}.{name} holds {field.expected}, and {schema.short(value)} does not fit: "
+            f"{'; '.join(reasons[:2])}. Nothing was changed."
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+            return
+        self._known(name)
+        with LOCK:
+            self._put({name: value})
+
+    def __delattr__(self, name: str) -> None:
+        if name in type(self).model_fields:
+            raise StateError(f"A field cannot be deleted: assign what `{name}` is to be instead.")
+        super().__delattr__(name)
+
+    def context(self, max_tokens: int | None = None) -> str:
+        """The state as Markdown for a model: query, plan with progress, receipts, decisions, findings, other fields.
+
+        A function of the state alone: the same text in every process, under any hash seed and time zone.
+
+        Args:
+            max_tokens: about how long it may be, at four characters a token. The oldest findings are left out first, then
+                the oldest receipts and decisions; what is left out is counted. None: everything.
+
+        Raises:
+            StateError: `max_tokens` is no positive whole number.
+        """
+        with LOCK:
+            return context.render({name: self.__dict__[name] for name in type(self).model_fields}, max_tokens)
+
+    @classmethod
+    def _from_fields(cls, values: dict[str, Any]) -> Self:
+        """An object that holds these values as they are: no validator runs, nothing is converted."""
+        made = cls.__new__(cls)
+        object.__setattr__(made, "__dict__", values)
+        object.__setattr__(made, "__pydantic_fields_set__", set(values))
+        object.__setattr__(made, "__pydantic_extra__", None)
+        private = {name: attribute.get_default() for name, attribute in cls.__private_attributes__.items()}
+        private = {name: value for name, value in private.items() if value is not PydanticUndefined}
+        object.__setattr__(made, "__pydantic_private__", private if cls.__private_attributes__ else None)
+        return made
+
+
+def _copied(where: str, value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        raise StateError(
+            f"{where}: {schema.short(value)} cannot be copied ({type(error).__name__}: {error}), so it could not be stored. "
+            "Nothing was changed."
+        ) from error
+
+
+class ResearchState(State):
+    """What one piece of research knows. Subclass it to add fields.
+
+    Attributes:
+        query: what is asked.
+        plan: what is to be done: texts, or dicts and models with `done` or `status`.
+        findings: what was found, in the order in which it came.
+        receipts: what was done outside; the library appends to it.
+        decisions: what people decided at gates; the library appends to it.
+    """
+
+    query: str = ""
+    plan: list[Any] = []
+    findings: Annotated[list[Any], operator.add] = []
+    receipts: Annotated[list[Any], operator.add] = []
+    decisions: Annotated[list[Any], operator.add] = []

@@ -1,0 +1,319 @@
+"""What the fields of a state class hold, how they merge, and how older versions of the class are lifted."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import operator
+import typing
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
+from weakref import WeakKeyDictionary
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from resumable_nb.errors import MigrationFailed, StateError, StateMismatch
+from resumable_nb.values.secrets import redact_text
+
+if TYPE_CHECKING:
+    from resumable_nb.state.model import State
+
+Reducer = Callable[[Any, Any], Any]
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
+
+_METHODS = ("update", "context", "migration", "schema_version")
+_NO_COPY = {operator.add, operator.concat, operator.mul, operator.or_, operator.and_, max, min}
+"""Reducers that never change what they are given."""
+_VALIDATORS_OWN = {
+    "value_error",
+    "assertion_error",
+    "too_short",
+    "too_long",
+    "json_type",
+    "json_invalid",
+    "import_error",
+}
+"""Kinds of error that say nothing about the type: a validator of the user, a length, a field that is parsed when set."""
+
+
+class Field(NamedTuple):
+    """One field of a state class.
+
+    Attributes:
+        appends: whether it is an `operator.add` list.
+        plain: whether an appended part can be checked without the rest: no validator or length looks at the whole.
+    """
+
+    name: str
+    annotation: Any
+    metadata: tuple[Any, ...]
+    reducer: Reducer | None
+    appends: bool
+    plain: bool
+
+    @property
+    def expected(self) -> str:
+        """The type as a person writes it."""
+        return describe(self.annotation)
+
+    @property
+    def copies_before_merge(self) -> bool:
+        """Whether the reducer might change the old value in place."""
+        return self.reducer not in _NO_COPY
+
+
+def describe(annotation: Any) -> str:
+    """A type as a person writes it."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "").replace("__main__.", "")
+
+
+def short(value: object, length: int = 60) -> str:
+    """A value for a message, without credentials and line breaks."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001  # a user's __repr__ must not hide the message
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    text = redact_text(text if len(text) <= 4 * length else text[: 4 * length])
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A sentence with what may be meant, and what there is."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=2)
+    hint = f" Do you mean {' or '.join(f'`{c}`' for c in close)}?" if close else ""
+    return f"{hint} The fields are {', '.join(known)}." if known else " It has no fields."
+
+
+# ---------------------------------------------------------------------- fields
+def check_class(cls: type[State]) -> None:
+    """Refuse a class that could not be kept, when it is defined.
+
+    Raises:
+        StateError: A field hides a method, a reducer does not take two arguments, or extra fields are allowed.
+    """
+    fields = cls.model_fields
+    taken = [name for name in _METHODS if name in fields]
+    if "schema_version" in taken:
+        raise StateError(f"{cls.__name__}.schema_version is no field: write `schema_version: ClassVar[int] = 2`.")
+    if taken:
+        raise StateError(f"{cls.__name__}.{taken[0]}: a state has a method of this name; call the field otherwise.")
+    if cls.model_config.get("extra") == "allow":
+        raise StateError(f"{cls.__name__} allows extra fields; they could not be stored. Declare them.")
+    version = cls.schema_version
+    if type(version) is not int or version < 1:
+        raise StateError(f"{cls.__name__}.schema_version is {version!r}; it counts 1, 2, 3, …")
+    for name, info in fields.items():
+        _reducer(f"{cls.__name__}.{name}", info.metadata)
+
+
+@lru_cache(maxsize=256)
+def fields_of(cls: type[State]) -> dict[str, Field]:
+    """The fields of a state class in the order of their definition."""
+    decorators = cls.__pydantic_decorators__
+    watched = {f for d in decorators.field_validators.values() for f in d.info.fields}
+    alone = not decorators.model_validators and "*" not in watched
+    found = {}
+    for name, info in cls.model_fields.items():
+        reducer = _reducer(f"{cls.__name__}.{name}", info.metadata)
+        metadata = tuple(m for m in info.metadata if m is not reducer)
+        is_list = (get_origin(info.annotation) or info.annotation) is list
+        appends = reducer is operator.add and is_list
+        plain = appends and alone and not metadata and name not in watched
+        found[name] = Field(name, info.annotation, metadata, reducer, appends, plain)
+    return found
+
+
+def _reducer(where: str, metadata: list[Any]) -> Reducer | None:
+    """The callable in `Annotated[…]` that merges. Pydantic's own annotations are none."""
+    found = [m for m in metadata if callable(m) and not hasattr(m, "__get_pydantic_core_schema__")]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise StateError(f"{where} has {len(found)} reducers: {', '.join(map(_name, found))}. Keep one.")
+    try:
+        inspect.signature(found[0]).bind(None, None)
+    except ValueError:
+        return typing.cast("Reducer", found[0])  # a built-in function without a signature, such as max
+    except TypeError as error:
+        raise StateError(
+            f"{where}: the reducer {_name(found[0])} must take two arguments, the old value and the new one: {error}"
+        ) from error
+    return typing.cast("Reducer", found[0])
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def merge(field: Field, owner: str, old: Any, new: Any) -> Any:
+    """What the reducer of a field makes of the old and the new value.
+
+    Raises:
+        StateError: The reducer raised.
+    """
+    if field.reducer is None:
+        return new
+    try:
+        return field.reducer(old, new)
+    except Exception as error:
+        raise StateError(
+            f"{owner}.{field.name}: the reducer {_name(field.reducer)} raised {type(error).__name__}: {error}. The field holds {field.expected}; old "
+            f"value {short(old)}, new one {short(new)}. Nothing was changed."
+        ) from error
+
+
+# ---------------------------------------------------------------------- types
+@lru_cache(maxsize=512)
+def _adapter(annotation: Any, metadata: tuple[Any, ...]) -> TypeAdapter[Any]:
+    whole = Annotated[(annotation, *metadata)] if metadata else annotation
+    try:
+        return TypeAdapter(whole, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:  # a model or a dataclass, which has a config of its own
+        return TypeAdapter(whole)
+
+
+def adapter(field: Field) -> TypeAdapter[Any]:
+    """A validator of the values of one field, without the validators of its class."""
+    try:
+        return _adapter(field.annotation, field.metadata)
+    except TypeError:  # a constraint that has no hash
+        return _adapter.__wrapped__(field.annotation, field.metadata)
+
+
+def misfit(field: Field, value: object) -> str:
+    """Why a value is not what its field holds, or "". The value is looked at, never converted.
+
+    Elements may be of any type that pydantic would convert; the value itself must be of the type that it would convert
+    to, so that `"5"` is no int and a set no list, while 5 is a float and an instance of a subclass one of its base.
+    """
+    if field.annotation in (Any, list[Any], list) and not field.metadata:
+        return "" if field.annotation is Any or isinstance(value, list) else f"a {type(value).__name__} is no list"
+    check = adapter(field)
+    try:
+        converted = check.validate_python(value)
+    except ValidationError as error:
+        return "; ".join(_reasons(error)[:2])
+    if isinstance(value, type(converted)) or converted is value:
+        return ""
+    try:
+        check.validate_python(value, strict=True)
+    except ValidationError as error:
+        return "; ".join(_reasons(error)[:2])
+    return ""
+
+
+def adopt(cls: type[State], field: Field, value: Any) -> Any:
+    """A value that a migration made, built as the field holds it where it is not that yet.
+
+    Raises:
+        MigrationFailed: It cannot be.
+    """
+    if not misfit(field, value):
+        return value
+    try:
+        return adapter(field).validate_python(value)
+    except ValidationError as error:
+        reasons = "; ".join([explain(e) for e in error.errors(include_url=False)][:2])
+        raise MigrationFailed(
+            f"A migration of {cls.__name__} left {short(value)} in `{field.name}`, which holds {field.expected}: {reasons}. What is "
+            "stored is kept as it is. Mend the function, run its cell, and open the thread again."
+        ) from error
+
+
+def _reasons(error: ValidationError) -> list[str]:
+    return [explain(e) for e in error.errors(include_url=False) if not _is_forgiven(e)]
+
+
+def _is_forgiven(error: ErrorDetails) -> bool:
+    """A validator of the user's own, or a class that was defined again under its name."""
+    if error["type"] in _VALIDATORS_OWN:
+        return True
+    return error.get("ctx", {}).get("class_name") == type(error["input"]).__name__
+
+
+def explain(error: ErrorDetails) -> str:
+    """One error of pydantic in a short sentence: where, what, and the value."""
+    place = "".join(f"[{part!r}]" for part in error["loc"] if not str(part).startswith(("function-", "tagged-")))
+    message = error["msg"][:1].lower() + error["msg"][1:]
+    return f"{place + ': ' if place else ''}{message} (not {short(error['input'])})"
+
+
+# ---------------------------------------------------------------------- migrations
+_migrations: WeakKeyDictionary[type[State], dict[int, Migration]] = WeakKeyDictionary()
+
+
+def register(cls: type[State], from_version: int, function: Migration) -> None:
+    """Make `function` the one that lifts stored fields of this version of `cls` to the next."""
+    if type(from_version) is not int or from_version < 1:
+        raise StateError(f"from_version counts 1, 2, 3, …; not {from_version!r}.")
+    _migrations.setdefault(cls, {})[from_version] = function
+
+
+def _migration(cls: type[State], version: int) -> Migration | None:
+    known = (_migrations.get(base, {}).get(version) for base in cls.__mro__)
+    return next((function for function in known if function is not None), None)
+
+
+def lift(cls: type[State], raw: dict[str, Any], version: int) -> dict[str, Any]:
+    """Lift decoded fields of an older version to the version of `cls`, one version at a time.
+
+    Raises:
+        StateMismatch: The stored version is newer than the class.
+        MigrationFailed: A step is missing, raised, or did not return the fields. What is stored stays as it is.
+    """
+    check_version(cls, version)
+    kept = "What is stored is kept as it is."
+    for current in range(version, cls.schema_version):
+        function = _migration(cls, current)
+        if function is None:
+            raise MigrationFailed(
+                f"The state was stored by version {version} of {cls.__name__}, which is at version {cls.schema_version} now, "
+                f"and nothing lifts version {current} to {current + 1}. {kept} Write\n"
+                f"    @{cls.__name__}.migration(from_version={current})\n"
+                f"    def lift(raw): ...; return raw"
+            )
+        raw = _apply(cls, current, function, raw, kept)
+    return raw
+
+
+def _apply(cls: type[State], current: int, function: Migration, raw: dict[str, Any], kept: str) -> dict[str, Any]:
+    where = f"the migration {_name(function)} of {cls.__name__} from version {current} to {current + 1}"
+    try:
+        lifted = function(raw)
+    except Exception as error:
+        raise MigrationFailed(
+            f"{where[0].upper()}{where[1:]} raised {type(error).__name__}: {short(str(error), 200)}. {kept} Mend the function, "
+            "run its cell, and open the thread again."
+        ) from error
+    if not isinstance(lifted, dict):
+        raise MigrationFailed(
+            f"{where[0].upper()}{where[1:]} returned {short(lifted)}, not the dict of fields. {kept} Let it end with `return raw`."
+        )
+    return lifted
+
+
+def check_version(cls: type[State], version: int) -> None:
+    """Raises StateMismatch if a stored version is newer than the class."""
+    if version > cls.schema_version:
+        raise StateMismatch(
+            f"The state was stored by version {version} of {cls.__name__}; the class here is version {cls.schema_version}. "
+            "Run the cell with the newer class, or open the thread with it."
+        )
+
+
+def check_fields(cls: type[State], stored: Iterable[str]) -> None:
+    """Raises StateMismatch if the class lacks a stored field."""
+    gone = [name for name in stored if name not in cls.model_fields]
+    if gone:
+        names = ", ".join(f"`{name}`" for name in gone)
+        raise StateMismatch(
+            f"The stored state has {names}, and {cls.__name__} has no such field. What is stored is kept. Put the field back, "
+            f"or raise schema_version to {cls.schema_version + 1} and say what becomes of it:\n"
+            f"    @{cls.__name__}.migration(from_version={cls.schema_version})\n"
+            f"    def lift(raw): raw.pop({gone[0]!r}); return raw"
+        )
