@@ -1,7 +1,7 @@
 """The research state: typed models, their stored images, and the live object of a session.
 
-`State` and `ResearchState` are what people subclass. `Image` is the stored form of a state at one moment, folded from the
-`changes` of journal rows. `Live` holds the object that a session's code sees, and finds out what changed in it.
+`State` and `ResearchState` are what people subclass. `Image` is the stored form of a state at one moment, folded from
+the `changes` of journal rows. `Live` holds the object that a session's code sees, and finds out what changed in it.
 """
 
 from __future__ import annotations

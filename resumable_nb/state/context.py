@@ -1,4 +1,4 @@
-"""A state as Markdown for a model. A function of the values alone: no hash order, no addresses, no time zone, no settings."""
+"""A state as Markdown for a model. A function of the values alone: no hash order, no addresses, no time zone."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from resumable_nb.errors import ResumableError, StateError
 
 CHARACTERS_PER_TOKEN = 4
 _FIRST = ("query", "plan", "receipts", "decisions", "findings")
-_SHRINKING = ("findings", "receipts", "decisions")
-"""Lists that lose their oldest items when there is not enough room, in this order."""
+_SHRINKING = ("decisions", "receipts", "findings")
+"""Lists that lose their oldest items when there is not enough room; the last one first."""
 _TITLES = ("task", "title", "step", "question", "text", "description", "name", "content")
 _DONE = ("done", "complete", "completed", "finished")
 _OPEN = ("", "open", "todo", "pending", "not started", "planned")
 _MAX_DEPTH = 6
 _MAX_UNKNOWN = 200
 
-_lead = r"^([\s>*+.)0-9-]*)"
-_fakes = re.compile(_lead + r"(?=#{1,6}(?:\s|$)|`{3}|~{3})", re.MULTILINE)
-_underline = re.compile(r"^([\s>]*)(?=(?:=+|-+)\s*$)", re.MULTILINE)
+_SPACES = (
+    " \t\x1f\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u200b\u202f\u205f\u3000\ufeff"
+)
+_MARKERS = _SPACES + ">*+.)0123456789-"
+_opens = re.compile(r"#{1,6}(?:\s|$)|`{3}|~{3}").match
 
 
 def render(fields: Mapping[str, Any], max_tokens: int | None) -> str:
@@ -42,51 +44,56 @@ def render(fields: Mapping[str, Any], max_tokens: int | None) -> str:
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
         raise StateError(f"max_tokens={max_tokens!r}: give a whole number of tokens from 1 on, or None for everything.")
     order = [name for name in _FIRST if name in fields] + [name for name in fields if name not in _FIRST]
-    sections = [_Section(name, fields[name]) for name in order if not _is_empty(fields[name])]
-    if max_tokens is not None:
-        _shrink(sections, max_tokens * CHARACTERS_PER_TOKEN)
-    text = "\n\n".join(section.text() for section in sections)
-    return text if max_tokens is None else _cut(text, max_tokens * CHARACTERS_PER_TOKEN)
+    sections = {name: _Section(name, fields[name]) for name in order if not _is_empty(fields[name])}
+    if max_tokens is None:
+        return "\n\n".join(section.whole() for section in sections.values())
+    room = max_tokens * CHARACTERS_PER_TOKEN
+    texts = {name: section.whole() for name, section in sections.items() if name not in _SHRINKING}
+    for name in _SHRINKING:
+        if name in sections:
+            used = sum(len(text) + 2 for text in texts.values())
+            texts[name] = sections[name].newest(room - used)
+    return _cut("\n\n".join(texts[name] for name in sections), room)
 
 
 class _Section:
     """One field: a heading, and a text or a list."""
 
     def __init__(self, name: str, value: Any) -> None:
-        self.name, self.left_out = name, 0
-        self.heading = f"## {_heading(name)}"
-        self.items: list[str] = []
-        self.body = ""
-        if name == "plan" and isinstance(value, list | tuple):
-            self.items, progress = _plan(value)
-            self.heading += progress
-        elif isinstance(value, list | tuple):
-            number = len(str(len(value)))
-            self.items = [_item(f"{i}. ".ljust(number + 2), block(element)) for i, element in enumerate(value, 1)]
-        else:
-            self.body = block(value)
+        self._value = value
+        self._heading = f"## {_heading(name)}"
+        self._is_plan = name == "plan" and isinstance(value, list | tuple)
+        self._width = len(str(len(value))) + 2 if isinstance(value, list | tuple) else 0
 
-    def text(self) -> str:
-        note = [f"({self.left_out} earlier left out)"] if self.left_out else []
-        return "\n".join([self.heading, *note, *(self.items[self.left_out :] if self.items else [self.body])])
+    def whole(self) -> str:
+        """The section."""
+        if self._is_plan:
+            items, progress = _plan(self._value)
+            return "\n".join([self._heading + progress, *items])
+        if self._width:
+            return "\n".join([self._heading, *map(self._item, range(len(self._value)))])
+        return f"{self._heading}\n{block(self._value)}"
 
-    def shrink(self, by: int) -> int:
-        """Leave out the oldest items until `by` characters are gained; returns how many were."""
-        gained = -len(f"\n({len(self.items)} earlier left out)")
-        for item in self.items:
-            if gained >= by:
+    def newest(self, room: int) -> str:
+        """The section with as many of its newest items as fit into `room` characters, and how many are left out."""
+        if not self._width:
+            return self.whole()
+        items: list[str] = []
+        left = len(self._value)
+        note = f"({left} earlier left out)"
+        size = len(self._heading) + 1 + len(note)
+        while left:
+            item = self._item(left - 1)
+            size += len(item) + 1
+            if size - (len(note) + 1 if left == 1 else 0) > room:
                 break
-            gained += len(item) + 1
-            self.left_out += 1
-        return max(gained, 0) if self.left_out else 0
+            items.append(item)
+            left -= 1
+        notes = [f"({left} earlier left out)"] if left else []
+        return "\n".join([self._heading, *notes, *reversed(items)])
 
-
-def _shrink(sections: list[_Section], room: int) -> None:
-    over = sum(len(section.text()) + 2 for section in sections) - 2 - room
-    for name in _SHRINKING:
-        for section in sections:
-            if section.name == name and over > 0:
-                over -= section.shrink(over)
+    def _item(self, index: int) -> str:
+        return _item(f"{index + 1}. ".ljust(self._width), block(self._value[index]))
 
 
 def _cut(text: str, room: int) -> str:
@@ -144,7 +151,7 @@ def _entry(item: Any) -> tuple[bool | None, str]:
 
 # ---------------------------------------------------------------------- values
 def block(value: Any) -> str:
-    """A value as lines of Markdown: text is itself, but for what would look like a heading or a fence; fields are lines."""
+    """A value as lines of Markdown: text is itself, but for what looks like a heading or a fence; fields are lines."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         return escape(str.__str__(value))
     parts = _fields(value)
@@ -163,8 +170,19 @@ def _line(value: Any) -> str:
 
 def escape(text: str) -> str:
     """`text` with a backslash before what would be a heading or open a fence, and only newlines as line breaks."""
-    text = "\n".join(text.splitlines())
-    return _underline.sub(r"\1\\", _fakes.sub(r"\1\\", text))
+    return "\n".join(map(_escape_line, text.splitlines()))
+
+
+def _escape_line(line: str) -> str:
+    rest = line.lstrip(_MARKERS)
+    bare = line.strip(_SPACES + ">")
+    if rest and _opens(rest):
+        at = len(line) - len(rest)
+    elif bare and not (bare.strip("=") and bare.strip("-")):  # would make a heading of the line above
+        at = line.index(bare[0])
+    else:
+        return line
+    return f"{line[:at]}\\{line[at:]}"
 
 
 def _fields(value: Any) -> dict[Any, Any] | None:
@@ -211,10 +229,10 @@ def _enum(value: enum.Enum, depth: int) -> str:
 
 
 def _unknown(value: Any) -> str:
-    """A value of another library: its size, or its stored form, which is canonical; never its repr, which may be neither."""
+    """A value of another library: its size, or its stored form, which is canonical. Its repr may hold an address."""
     kind, shape = type(value), getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
-        return f"{kind.__name__} {'×'.join(map(str, shape))}"
+        return f"{kind.__name__} of {' x '.join(map(str, shape))}"
     if kind.__module__ == "numpy" and hasattr(value, "item") and not isinstance(item := value.item(), kind):
         return inline(item, _MAX_DEPTH)
     try:

@@ -37,25 +37,26 @@ class Text:
 class Items:
     """A list field: one JSON text per element, each a document of its own, under a hash chain.
 
-    Lists that grow from each other share one buffer and know their own length, so that appending costs what is appended.
+    Lists that grow from each other share one buffer and know their own length: appending costs what is appended.
     """
 
     __slots__ = ("_buffer", "count", "digest")
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
-        self._buffer = list(texts)
-        self.count = len(self._buffer)
-        self.digest = _chain(_EMPTY_CHAIN, self._buffer)
+    def __init__(self, texts: Iterable[str] = (), after: Items | None = None) -> None:
+        texts = list(texts)
+        if after is None:
+            self._buffer, self.count = texts, len(texts)
+        else:
+            with _buffers:
+                whole = after._buffer  # noqa: SLF001  # of the same class
+                self._buffer = whole if len(whole) == after.count else whole[: after.count]
+                self._buffer.extend(texts)
+            self.count = after.count + len(texts)
+        self.digest: bytes = _chain(after.digest if after else _EMPTY_CHAIN, texts)
 
     def extended(self, texts: list[str]) -> Items:
         """These elements and more."""
-        longer = Items.__new__(Items)
-        with _buffers:
-            buffer = self._buffer if len(self._buffer) == self.count else self._buffer[: self.count]
-            buffer.extend(texts)
-        longer._buffer, longer.count = buffer, self.count + len(texts)
-        longer.digest = _chain(self.digest, texts)
-        return longer
+        return Items(texts, after=self)
 
     def texts(self, start: int = 0) -> list[str]:
         """The elements from `start` on."""
@@ -232,7 +233,7 @@ def _read(text: str) -> _Changes:
         elif part == "drop":
             parts.drop.extend(name for name in at.members() if at.value())
         elif part == "version":
-            parts.version = int(at.value())
+            parts.version = at.number()
         else:
             raise ValueError(f"unknown part {part!r}")
     at.end()
@@ -263,6 +264,13 @@ class _Position:
         value, self.at = _decode(self.text, self.at)
         return value
 
+    def number(self) -> int:
+        """The whole number here."""
+        value = self.value()
+        if type(value) is not int:
+            raise ValueError(f"expected a number before {self.at}")
+        return value
+
     def _raw(self) -> str:
         self._skip()
         start = self.at
@@ -280,9 +288,9 @@ class _Position:
     def members(self) -> Iterator[str]:
         """The names in the object here; the value of each must be read before the next."""
         for _ in self._parts("{", "}"):
-            name = self.value()
-            if not isinstance(name, str):
-                raise ValueError(f"expected a name before {self.at}")
+            if self._skip() != '"':
+                raise ValueError(f"expected a name at {self.at}")
+            name = str(self.value())
             self._take(":")
             yield name
 

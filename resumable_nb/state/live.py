@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from resumable_nb import values
-from resumable_nb.errors import ResumableError, StateError, StateMismatch
-from resumable_nb.state import schema
+from resumable_nb.errors import ResumableError, StateError
+from resumable_nb.state import migrations, schema
 from resumable_nb.state.image import Form, Image, Items
 from resumable_nb.state.model import LOCK, State
 from resumable_nb.state.track import Coder, ItemsTrack, Track, track
+
+if TYPE_CHECKING:
+    from resumable_nb import values
 
 _MISSING = object()
 
@@ -25,6 +27,15 @@ class Live:
     Raises:
         StateError: A field has no default.
     """
+
+    _cls: type[State]
+    _state: State
+    _tracks: dict[str, Track]
+    _base: Image  # what the object was put to
+    _base_forms: dict[str, Form]  # of all fields, as they were then; of stored ones, but where a migration changed them
+    _stored: dict[str, Form]  # what an image of the object holds besides what is changed
+    _changed: dict[str, Form]
+    _last: Image  # `_stored` and `_changed` together, if anything is changed
 
     def __init__(self, cls: type[State], *, resolve: values.Resolve, blobs: values.Blobs) -> None:
         self._coder = Coder(resolve, blobs)
@@ -47,7 +58,7 @@ class Live:
         It holds the fields of the image that the object was put to, and those that were changed since.
 
         Raises:
-            ValueNotStorable: A part of a value has no stored form, or must not have one; it names the field and the place.
+            ValueNotStorable: A part of a value has no stored form, or must not have one; it names field and place.
             StateError: A value that was put in place is not what its field holds.
         """
         with LOCK:
@@ -73,13 +84,12 @@ class Live:
             self._changed[name] is not form for name, form in changed.items()
         ):
             self._changed = changed
-            self._last = self._new_image(self._cls, self._stored | changed, self._coder)
+            self._last = self._new_image(self._stored | changed, self._coder)
         return self._last
 
-    @staticmethod
-    def _new_image(cls: type[State], forms: dict[str, Form], coder: Coder) -> Image:
-        appends = frozenset(name for name, field in schema.fields_of(cls).items() if field.appends)
-        return Image(forms, schema_version=cls.schema_version, appends=appends, blobs=coder.pending)
+    def _new_image(self, forms: dict[str, Form], coder: Coder) -> Image:
+        appends = frozenset(name for name, field in schema.fields_of(self._cls).items() if field.appends)
+        return Image(forms, schema_version=self._cls.schema_version, appends=appends, blobs=coder.pending)
 
     # ------------------------------------------------------------------ putting
     def set(self, image: Image) -> None:
@@ -119,8 +129,8 @@ class Live:
 
     def _move(self, image: Image, forms: dict[str, Form | None]) -> None:
         """Put the fields that differ to an image of this version. Whatever can fail comes before the first change."""
-        schema.check_fields(self._cls, image.fields)
-        fields, coder, targets = schema.fields_of(self._cls), self._coder, image.forms
+        migrations.check_fields(self._cls, image.fields)
+        coder, targets = self._coder, image.forms
         coder.pending |= image.blobs
         moves: list[tuple[str, Form, int, Any]] = []  # field, form, elements kept, what comes after them
         reset = []
@@ -132,7 +142,7 @@ class Live:
             elif form is None or not _is_same(form, target):
                 start = _common(form, target)
                 value = coder.elements(name, target, start) if isinstance(target, Items) else coder.value(name, target)
-                _fit(self._cls, fields[name], value, target, coder)
+                _fit(self._cls, name, value, target, coder)
                 moves.append((name, target, start, value))
         fresh = {name: _default(self._cls, name, self._state.__dict__) for name in reset}
         for name, target, start, value in moves:
@@ -143,19 +153,17 @@ class Live:
 
     def _put(self, name: str, form: Form | None, start: int, value: Any) -> None:
         """Give a field its value, a list in place from `start` on, and follow it."""
-        own = self._state.__dict__
-        if type(value) is list and type(own.get(name)) is list:
-            own[name][start:] = value
-        else:
-            own[name] = value
+        value = _give(self._state, name, value, start)
         known: Any = self._tracks[name]
-        if start == 0:
+        if start:
+            known.settle(value, form, start)
+        else:
             known = self._tracks[name] = track(schema.fields_of(self._cls)[name], self._coder, value)
-        known.settle(own[name], form, *([start] if start else []))
+            known.settle(value, form)
 
     def _after_move(self, image: Image) -> None:
         for name, form in image.forms.items():
-            self._tracks[name].form = form  # type: ignore[assignment]  # equal to what it has, and shared with the image
+            self._tracks[name].form = form  # equal to what it has, and shared with the image
         self._base, self._stored, self._changed = image, image.forms, {}
         self._base_forms = {name: known.form for name, known in self._tracks.items()}
         self._coder.pending = dict(image.blobs)
@@ -170,18 +178,14 @@ class Live:
             known.settle(value, stored.get(name))
             tracks[name] = known
         if state is None:
-            state = cls._from_fields(loaded)
+            state = cls.from_fields(loaded)
         else:
             for name, value in loaded.items():
-                own = state.__dict__
-                if type(value) is list and type(own.get(name)) is list:
-                    own[name][:] = value
-                else:
-                    own[name] = value
+                _give(state, name, value)
         self._cls, self._state, self._tracks, self._coder = cls, state, tracks, coder
-        self._base, self._changed, self._last = image, dict[str, Form](), image
-        self._base_forms: dict[str, Form] = {name: known.form for name, known in tracks.items()}
-        self._stored: dict[str, Form] = {name: self._base_forms[name] for name in stored}
+        self._base, self._changed, self._last = image, {}, image
+        self._base_forms = {name: known.form for name, known in tracks.items()}
+        self._stored = {name: self._base_forms[name] for name in stored}
 
     def redefine(self, cls: type[State]) -> None:
         """Make a new object of a class that was defined again, with the same content; its parts are made anew, too.
@@ -201,7 +205,7 @@ class Live:
             StateError: The query is not what the field holds.
             ValueNotStorable: A default has no stored form.
         """
-        state = self._cls._from_fields(_complete(self._cls, {}))
+        state = self._cls.from_fields(_complete(self._cls, {}))
         if query is not None and "query" in self._cls.model_fields:
             state.query = query
         coder = self._coder.with_blobs({})
@@ -210,13 +214,23 @@ class Live:
             known: Any = track(schema.fields_of(self._cls)[name], coder, value)
             known.settle(value)
             forms[name] = known.form
-        return self._new_image(self._cls, forms, coder)
+        return self._new_image(forms, coder)
 
     def detached(self, image: Image) -> State:
         """A state of its own with the content of an image. Raises as `set`."""
         with LOCK:
             coder = self._coder.with_blobs(self._coder.pending | image.blobs)
-        return self._cls._from_fields(load(self._cls, coder, image)[0])
+        return self._cls.from_fields(load(self._cls, coder, image)[0])
+
+
+def _give(state: State, name: str, value: Any, start: int = 0) -> Any:
+    """Put a value into its field, past validation; a list into the list that is there, from `start` on."""
+    own = state.__dict__
+    if type(value) is list and type(own.get(name)) is list:
+        own[name][start:] = value
+    else:
+        own[name] = value
+    return own[name]
 
 
 def _is_same(one: Form, other: Form) -> bool:
@@ -241,31 +255,25 @@ def load(cls: type[State], coder: Coder, image: Image) -> tuple[dict[str, Any], 
     Raises:
         StateMismatch, MigrationFailed, ValueNotLoadable: The image does not fit the class.
     """
-    fields = schema.fields_of(cls)
-    schema.check_version(cls, image.schema_version)
-    if image.schema_version == cls.schema_version or not image.fields:
-        schema.check_fields(cls, image.fields)
-        loaded = {name: coder.value(name, form) for name, form in image.forms.items()}
-        for name, value in loaded.items():
-            _fit(cls, fields[name], value, image.forms[name], coder)
-        return _complete(cls, loaded), dict(image.forms)
-    raw = {name: coder.value(name, form) for name, form in image.forms.items()}
-    lifted = schema.lift(cls, raw, image.schema_version)
-    schema.check_fields(cls, lifted)
-    loaded = {name: schema.adopt(cls, fields[name], value) for name, value in lifted.items()}
-    return _complete(cls, loaded), dict.fromkeys(lifted)
+    forms = image.forms
+    migrations.check_version(cls, image.schema_version)
+    if image.schema_version < cls.schema_version and forms:
+        raw = {name: coder.value(name, form) for name, form in forms.items()}
+        lifted = migrations.lift(cls, raw, image.schema_version)
+        return _complete(cls, lifted), dict.fromkeys(lifted)
+    migrations.check_fields(cls, forms)
+    loaded = {name: coder.value(name, form) for name, form in forms.items()}
+    for name, value in loaded.items():
+        _fit(cls, name, value, forms[name], coder)
+    return _complete(cls, loaded), dict(forms)
 
 
-def _fit(cls: type[State], field: schema.Field, value: object, form: Form, coder: Coder) -> None:
+def _fit(cls: type[State], name: str, value: object, form: Form, coder: Coder) -> None:
+    """Raises StateMismatch if the field does not hold what was stored."""
+    field = schema.fields_of(cls)[name]
     why = schema.misfit(field, value)
-    if not why or _is_default(cls, field.name, form, coder):
-        return
-    raise StateMismatch(
-        f"The stored `{field.name}` is {schema.short(value)}, and {cls.__name__}.{field.name} holds {field.expected}: {why}. "
-        f"What is stored is kept. Put the type back, or raise schema_version to {cls.schema_version + 1} and lift it with\n"
-        f"    @{cls.__name__}.migration(from_version={cls.schema_version})\n"
-        f"    def lift(raw): raw[{field.name!r}] = ...; return raw"
-    )
+    if why and not _is_default(cls, name, form, coder):
+        raise migrations.mismatch(cls, field, value, why)
 
 
 def _is_default(cls: type[State], name: str, form: Form, coder: Coder) -> bool:
@@ -289,7 +297,7 @@ def _default(cls: type[State], name: str, others: dict[str, Any]) -> Any:
     info = cls.model_fields[name]
     if info.is_required():
         raise StateError(
-            f"{cls.__name__}.{name} has no default, and nothing is stored for it. Give it one: a new thread starts with the "
-            "defaults, and so does a new field of an old one."
+            f"{cls.__name__}.{name} has no default, and nothing is stored for it. Give it one: a new thread starts "
+            "with the defaults, and so does a new field of an old one."
         )
     return info.get_default(call_default_factory=True, validated_data=others)

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticUndefined
 
 from resumable_nb.errors import StateError
-from resumable_nb.state import context, schema
+from resumable_nb.state import context, migrations, schema
 
-F = TypeVar("F", bound=schema.Migration)
+F = TypeVar("F", bound=migrations.Migration)
 
 LOCK = threading.RLock()
 """One for all: merging and looking at a state are short, and a lock inside a model would have to survive copies."""
@@ -49,7 +49,7 @@ class State(BaseModel):
         """
 
         def decorate(function: F) -> F:
-            schema.register(cls, from_version, function)
+            migrations.register(cls, from_version, function)
             return function
 
         return decorate
@@ -155,8 +155,8 @@ class State(BaseModel):
         A function of the state alone: the same text in every process, under any hash seed and time zone.
 
         Args:
-            max_tokens: about how long it may be, at four characters a token. The oldest findings are left out first, then
-                the oldest receipts and decisions; what is left out is counted. None: everything.
+            max_tokens: about how long it may be, at four characters a token. The oldest findings are left out first,
+                then the oldest receipts and decisions; what is left out is counted. None: everything.
 
         Raises:
             StateError: `max_tokens` is no positive whole number.
@@ -165,7 +165,7 @@ class State(BaseModel):
             return context.render({name: self.__dict__[name] for name in type(self).model_fields}, max_tokens)
 
     @classmethod
-    def _from_fields(cls, values: dict[str, Any]) -> Self:
+    def from_fields(cls, values: dict[str, Any]) -> Self:
         """An object that holds these values as they are: no validator runs, nothing is converted."""
         made = cls.__new__(cls)
         object.__setattr__(made, "__dict__", values)
@@ -182,8 +182,8 @@ def _copied(where: str, value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception as error:
         raise StateError(
-            f"{where}: {schema.short(value)} cannot be copied ({type(error).__name__}: {error}), so it could not be stored. "
-            "Nothing was changed."
+            f"{where}: {schema.short(value)} cannot be copied ({type(error).__name__}: {error}), so it could not be "
+            "stored. Nothing was changed."
         ) from error
 
 

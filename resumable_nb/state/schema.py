@@ -1,4 +1,4 @@
-"""What the fields of a state class hold, how they merge, and how older versions of the class are lifted."""
+"""What the fields of a state class hold, and how they merge."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import typing
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
-from weakref import WeakKeyDictionary
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
-from resumable_nb.errors import MigrationFailed, StateError, StateMismatch
+from resumable_nb.errors import StateError
 from resumable_nb.values.secrets import redact_text
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
     from resumable_nb.state.model import State
 
 Reducer = Callable[[Any, Any], Any]
-Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
 _METHODS = ("update", "context", "migration", "schema_version")
 _NO_COPY = {operator.add, operator.concat, operator.mul, operator.or_, operator.and_, max, min}
@@ -35,7 +34,7 @@ _VALIDATORS_OWN = {
     "json_invalid",
     "import_error",
 }
-"""Kinds of error that say nothing about the type: a validator of the user, a length, a field that is parsed when set."""
+"""Kinds of error that say nothing about the type: a validator of the user, a length, what is parsed when it is set."""
 
 
 class Field(NamedTuple):
@@ -134,19 +133,20 @@ def _reducer(where: str, metadata: list[Any]) -> Reducer | None:
     if not found:
         return None
     if len(found) > 1:
-        raise StateError(f"{where} has {len(found)} reducers: {', '.join(map(_name, found))}. Keep one.")
+        raise StateError(f"{where} has {len(found)} reducers: {', '.join(map(name_of, found))}. Keep one.")
     try:
         inspect.signature(found[0]).bind(None, None)
     except ValueError:
         return typing.cast("Reducer", found[0])  # a built-in function without a signature, such as max
     except TypeError as error:
         raise StateError(
-            f"{where}: the reducer {_name(found[0])} must take two arguments, the old value and the new one: {error}"
+            f"{where}: the reducer {name_of(found[0])} must take two arguments, the old value and the new one: {error}"
         ) from error
     return typing.cast("Reducer", found[0])
 
 
-def _name(function: object) -> str:
+def name_of(function: object) -> str:
+    """A function as a person writes it."""
     return getattr(function, "__qualname__", None) or repr(function)
 
 
@@ -162,15 +162,15 @@ def merge(field: Field, owner: str, old: Any, new: Any) -> Any:
         return field.reducer(old, new)
     except Exception as error:
         raise StateError(
-            f"{owner}.{field.name}: the reducer {_name(field.reducer)} raised {type(error).__name__}: {error}. The field holds {field.expected}; old "
-            f"value {short(old)}, new one {short(new)}. Nothing was changed."
+            f"{owner}.{field.name}: the reducer {name_of(field.reducer)} raised {type(error).__name__}: {error}. "
+            f"The field holds {field.expected}; the old value is {short(old)}, the new one {short(new)}. Nothing was changed."
         ) from error
 
 
 # ---------------------------------------------------------------------- types
 @lru_cache(maxsize=512)
 def _adapter(annotation: Any, metadata: tuple[Any, ...]) -> TypeAdapter[Any]:
-    whole = Annotated[(annotation, *metadata)] if metadata else annotation
+    whole: Any = Annotated[(annotation, *metadata)] if metadata else annotation
     try:
         return TypeAdapter(whole, config=ConfigDict(arbitrary_types_allowed=True))
     except PydanticUserError:  # a model or a dataclass, which has a config of its own
@@ -207,24 +207,6 @@ def misfit(field: Field, value: object) -> str:
     return ""
 
 
-def adopt(cls: type[State], field: Field, value: Any) -> Any:
-    """A value that a migration made, built as the field holds it where it is not that yet.
-
-    Raises:
-        MigrationFailed: It cannot be.
-    """
-    if not misfit(field, value):
-        return value
-    try:
-        return adapter(field).validate_python(value)
-    except ValidationError as error:
-        reasons = "; ".join([explain(e) for e in error.errors(include_url=False)][:2])
-        raise MigrationFailed(
-            f"A migration of {cls.__name__} left {short(value)} in `{field.name}`, which holds {field.expected}: {reasons}. What is "
-            "stored is kept as it is. Mend the function, run its cell, and open the thread again."
-        ) from error
-
-
 def _reasons(error: ValidationError) -> list[str]:
     return [explain(e) for e in error.errors(include_url=False) if not _is_forgiven(e)]
 
@@ -241,79 +223,3 @@ def explain(error: ErrorDetails) -> str:
     place = "".join(f"[{part!r}]" for part in error["loc"] if not str(part).startswith(("function-", "tagged-")))
     message = error["msg"][:1].lower() + error["msg"][1:]
     return f"{place + ': ' if place else ''}{message} (not {short(error['input'])})"
-
-
-# ---------------------------------------------------------------------- migrations
-_migrations: WeakKeyDictionary[type[State], dict[int, Migration]] = WeakKeyDictionary()
-
-
-def register(cls: type[State], from_version: int, function: Migration) -> None:
-    """Make `function` the one that lifts stored fields of this version of `cls` to the next."""
-    if type(from_version) is not int or from_version < 1:
-        raise StateError(f"from_version counts 1, 2, 3, …; not {from_version!r}.")
-    _migrations.setdefault(cls, {})[from_version] = function
-
-
-def _migration(cls: type[State], version: int) -> Migration | None:
-    known = (_migrations.get(base, {}).get(version) for base in cls.__mro__)
-    return next((function for function in known if function is not None), None)
-
-
-def lift(cls: type[State], raw: dict[str, Any], version: int) -> dict[str, Any]:
-    """Lift decoded fields of an older version to the version of `cls`, one version at a time.
-
-    Raises:
-        StateMismatch: The stored version is newer than the class.
-        MigrationFailed: A step is missing, raised, or did not return the fields. What is stored stays as it is.
-    """
-    check_version(cls, version)
-    kept = "What is stored is kept as it is."
-    for current in range(version, cls.schema_version):
-        function = _migration(cls, current)
-        if function is None:
-            raise MigrationFailed(
-                f"The state was stored by version {version} of {cls.__name__}, which is at version {cls.schema_version} now, "
-                f"and nothing lifts version {current} to {current + 1}. {kept} Write\n"
-                f"    @{cls.__name__}.migration(from_version={current})\n"
-                f"    def lift(raw): ...; return raw"
-            )
-        raw = _apply(cls, current, function, raw, kept)
-    return raw
-
-
-def _apply(cls: type[State], current: int, function: Migration, raw: dict[str, Any], kept: str) -> dict[str, Any]:
-    where = f"the migration {_name(function)} of {cls.__name__} from version {current} to {current + 1}"
-    try:
-        lifted = function(raw)
-    except Exception as error:
-        raise MigrationFailed(
-            f"{where[0].upper()}{where[1:]} raised {type(error).__name__}: {short(str(error), 200)}. {kept} Mend the function, "
-            "run its cell, and open the thread again."
-        ) from error
-    if not isinstance(lifted, dict):
-        raise MigrationFailed(
-            f"{where[0].upper()}{where[1:]} returned {short(lifted)}, not the dict of fields. {kept} Let it end with `return raw`."
-        )
-    return lifted
-
-
-def check_version(cls: type[State], version: int) -> None:
-    """Raises StateMismatch if a stored version is newer than the class."""
-    if version > cls.schema_version:
-        raise StateMismatch(
-            f"The state was stored by version {version} of {cls.__name__}; the class here is version {cls.schema_version}. "
-            "Run the cell with the newer class, or open the thread with it."
-        )
-
-
-def check_fields(cls: type[State], stored: Iterable[str]) -> None:
-    """Raises StateMismatch if the class lacks a stored field."""
-    gone = [name for name in stored if name not in cls.model_fields]
-    if gone:
-        names = ", ".join(f"`{name}`" for name in gone)
-        raise StateMismatch(
-            f"The stored state has {names}, and {cls.__name__} has no such field. What is stored is kept. Put the field back, "
-            f"or raise schema_version to {cls.schema_version + 1} and say what becomes of it:\n"
-            f"    @{cls.__name__}.migration(from_version={cls.schema_version})\n"
-            f"    def lift(raw): raw.pop({gone[0]!r}); return raw"
-        )

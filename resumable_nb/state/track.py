@@ -210,7 +210,7 @@ class ItemsTrack:
             self.form = Items(texts)
 
     def _known(self, old: list[str], sound: list[bool]) -> tuple[dict[int, str], dict[int, tuple[str, str]]]:
-        """By id: the texts of elements that are certainly unchanged; what opaque ones were encoded to, and their texts."""
+        """By id: texts of elements that are certainly unchanged; what opaque ones were encoded to, and their texts."""
         known = {
             id(element): text
             for i, (element, text) in enumerate(zip(self._elements, old, strict=True))
@@ -220,7 +220,7 @@ class ItemsTrack:
         return known, own
 
     def _chunk(self, value: list[object], at: int, sound: list[bool]) -> _Chunk:
-        """The chunk for the elements from `at` on: the present one, if these are its elements and nothing in it changed."""
+        """The chunk for the elements from `at` on: the present one, if it has these and nothing in it changed."""
         now, before = value[at : at + CHUNK], self._elements[at : at + CHUNK]
         place = at // CHUNK
         if place < len(sound) and sound[place] and len(now) == len(before) and all(map(operator.is_, now, before)):
@@ -257,6 +257,6 @@ def check(field: schema.Field, value: object, at: int | None = None) -> None:
         why = schema.misfit(field, [value]).removeprefix("[0]: ")
     place = f"state.{field.name}" + ("" if at is None else f"[{at}]")
     raise StateError(
-        f"{place} is {schema.short(value)}, and the field holds {field.expected}: {why}. It was put there in place; mend it, or "
-        "widen the type of the field."
+        f"{place} is {schema.short(value)}, and the field holds {field.expected}: {why}. It was put there in place; "
+        "mend it, or widen the type of the field."
     )
