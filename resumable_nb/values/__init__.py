@@ -22,7 +22,7 @@ from resumable_nb.values.codec import root
 from resumable_nb.values.names import write_names
 from resumable_nb.values.reader import Reader
 from resumable_nb.values.secrets import WHY, contains_secret, redact
-from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, PastLimit, Writer, dump, too_large
+from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, TOO_DEEP, PastLimit, Writer, changed, dump, too_large
 
 __all__ = ["Encoded", "EncodedNames", "decode", "decode_names", "encode", "encode_names", "redact", "resolver"]
 
@@ -87,13 +87,15 @@ def encode(
                 break
         else:
             raise ValueNotStorable(path, WHY)
+    except PastLimit as error:
+        raise ValueNotStorable(error.path, error.why) from None
     except RecursionError:
-        raise ValueNotStorable(path, "it is nested more deeply than the stack allows") from None
-    except RuntimeError as error:  # "dictionary changed size during iteration"
-        raise ValueNotStorable(path, f"it changed while it was being stored ({error})") from error
+        raise ValueNotStorable(path, TOO_DEEP) from None
+    except RuntimeError as error:
+        raise ValueNotStorable(path, changed(error)) from error
     size = len(body) + sum(map(len, writer.blobs.values()))
     if size > limit_bytes:
-        raise PastLimit(path, too_large(size, limit_bytes))
+        raise ValueNotStorable(path, too_large(size, limit_bytes))
     return Encoded(text, writer.blobs)
 
 
@@ -133,9 +135,7 @@ def decode(text: str, blobs: Blobs, resolve: Resolve, *, what: str = "a stored v
     return reader.load(reader.tree)
 
 
-def decode_names(
-    text: str, blobs: Blobs, resolve: Resolve, only: Collection[str] | None = None
-) -> dict[str, object]:
+def decode_names(text: str, blobs: Blobs, resolve: Resolve, only: Collection[str] | None = None) -> dict[str, object]:
     """The names of a stored text → new objects, in alphabetical order.
 
     Args:

@@ -82,7 +82,9 @@ def read(reader: Reader, node: dict[str, Any]) -> object:
     module, qualname = node["$module"], node["$type"]
     kind = reader.resolve(module, qualname)
     if kind is None:
-        raise reader.fail(f"it needs the class {module}.{qualname}, which is not defined here: run its cell or import first")
+        raise reader.fail(
+            f"it needs the class {module}.{qualname}, which is not defined here: run its cell or import first"
+        )
     if isinstance(kind, type):
         if issubclass(kind, enum.Enum):
             return _read_enum(reader, node, kind)
@@ -166,7 +168,9 @@ def _restore(shell: object, name: str, value: Any) -> None:
         object.__getattribute__(shell, "__dict__")[name] = value
 
 
-def _write_fields(writer: Writer, names: Iterable[str], state: dict[str, Any], node: dict[str, Any], path: Path) -> None:
+def _write_fields(
+    writer: Writer, names: Iterable[str], state: dict[str, Any], node: dict[str, Any], path: Path
+) -> None:
     """Fields in the order of the class, then what is not as it usually is: `$absent` fields, other attributes in `$dict`."""
     absent, rest = [], dict(state)
     for name in names:
@@ -183,7 +187,10 @@ def _write_fields(writer: Writer, names: Iterable[str], state: dict[str, Any], n
 
 
 def _write_names(writer: Writer, names: dict[Any, Any], path: Path) -> list[list[Any]]:
-    return [[writer.node(name, path), writer.item(str(name), value, at_field(path, str(name)))] for name, value in names.items()]
+    return [
+        [writer.node(name, path), writer.item(str(name), value, at_field(path, str(name)))]
+        for name, value in names.items()
+    ]
 
 
 def _read_names(reader: Reader, pairs: list[list[Any]]) -> dict[Any, Any]:
@@ -196,7 +203,9 @@ def _stored_fields(reader: Reader, node: dict[str, Any], known: Iterable[str]) -
     gone = [name for name in (*stored, *node.get("$absent", ())) if name not in known]
     if gone:
         names = ", ".join(repr(name) for name in gone)
-        raise reader.fail(f"the class {node['$module']}.{node['$type']} has no longer the stored field {names}: put it back")
+        raise reader.fail(
+            f"the class {node['$module']}.{node['$type']} has no longer the stored field {names}: put it back"
+        )
     return stored
 
 
@@ -303,7 +312,9 @@ def _private(reader: Reader, node: dict[str, Any], kind: Any) -> dict[str, Any] 
     known = kind.__private_attributes__
     private = _read_names(reader, node.get("$private", []))
     if gone := [name for name in private if name not in known]:
-        raise reader.fail(f"the class {node['$module']}.{node['$type']} has no longer the private attribute {gone[0]!r}")
+        raise reader.fail(
+            f"the class {node['$module']}.{node['$type']} has no longer the private attribute {gone[0]!r}"
+        )
     return private if known else None
 
 

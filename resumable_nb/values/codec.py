@@ -44,7 +44,7 @@ def at_index(path: Path, index: int) -> Path:
 
 def at_key(path: Path, key: object) -> Path:
     """The path of an item by its key."""
-    return (path, "[%s]", key if type(key) is not str else _Quoted(key))
+    return (path, "[%s]", key)
 
 
 def at_field(path: Path, name: str) -> Path:
@@ -52,11 +52,16 @@ def at_field(path: Path, name: str) -> Path:
     return (path, ".%s", name)
 
 
-class _Quoted(str):
-    __slots__ = ()
+def first_key(path: Path) -> object:
+    """The first key below the root."""
+    container, _form, part = path
+    return part if container is None or container[0] is None else first_key(container)
 
-    def __str__(self) -> str:
-        return repr(self[:60])
+
+def _shown(form: str, part: object) -> object:
+    if type(part) is str:
+        return repr(part[:60]) if form == "[%s]" else part
+    return part if part is None or type(part) in (int, float, bool) else f"<{type(part).__qualname__}>"
 
 
 def render(path: Path) -> str:
@@ -65,8 +70,7 @@ def render(path: Path) -> str:
     step: Path | None = path
     while step is not None:
         step, form, part = step
-        shown = part if isinstance(part, str | int | float | bool | None) else f"<{type(part).__qualname__}>"
-        parts.append(form % (shown,))
+        parts.append(form % (_shown(form, part),))
     if len(parts) > 12:
         parts[6:-6] = [" … "]
     return redact_text("".join(reversed(parts)))

@@ -7,13 +7,23 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
+from types import NoneType
 from typing import Any
 
 from resumable_nb.errors import ValueNotStorable
 from resumable_nb.values import classes
-from resumable_nb.values.codec import Node, Path, at_key, root
+from resumable_nb.values.codec import Node, Path, at_key, first_key, render, root
 from resumable_nb.values.secrets import WHY, contains_secret, is_credential_name, redact_text
-from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, PastLimit, Shared, Writer, dump, too_large
+from resumable_nb.values.writer import (
+    DEFAULT_LIMIT_BYTES,
+    TOO_DEEP,
+    PastLimit,
+    Shared,
+    Writer,
+    changed,
+    dump,
+    too_large,
+)
 
 _MAX_REACH = 200_000
 """Objects looked at behind something that cannot be stored, to find what it shares with other names."""
@@ -33,15 +43,20 @@ class NamesWriter(Writer):
         """The tree of what `name` stands for; if it cannot be stored, `failed` has the reason."""
         self._name, size = name, self._size
         self.reached[name] = set()
-        if value is not None and type(value) not in (bool, int, float) and value != "" and is_credential_name(name):
+        path = at_key(root("names"), name)
+        if type(value) not in (NoneType, bool, int, float) and not is_empty(value) and is_credential_name(name):
             self.failed[name] = WHY
         try:
-            return self.node(value, at_key(root("names"), name))
+            return self.node(value, path)
         except PastLimit as error:
-            self._fail(error)
-            self._reach(value)
-            self._size = size
-            return None
+            self._fail(error.path, error.why)
+        except RecursionError:
+            self._fail(render(path), TOO_DEEP)
+        except RuntimeError as error:
+            self._fail(render(path), changed(error))
+        self._depth, self._size = 0, size
+        self._reach(value)
+        return None
 
     def share(self, value: object, node: Any) -> Shared:
         self.reached[self._name].add(id(value))
@@ -52,20 +67,30 @@ class NamesWriter(Writer):
         return super()._ref(entry, path)
 
     def _stand_in(self, value: object, path: Path, error: ValueNotStorable) -> Node:
-        if isinstance(error, PastLimit):
-            raise error
-        self._fail(error)
+        self._fail(error.path, error.why)
         self._reach(value)
         return None
 
-    def _fail(self, error: ValueNotStorable) -> None:
-        where = error.path.removeprefix(f"names[{self._name!r}]")
-        self.failed.setdefault(self._name, f"{where}: {error.why}" if where else error.why)
+    def _overlap(self, path: Path, earlier: Path) -> None:
+        """Both names fail: were one restored and the other rebuilt, they would be split."""
+        other = str(first_key(earlier))
+        if other != self._name:
+            self.failed.setdefault(other, f"it shares memory with {self._name!r}, of which it would become a copy")
+        super()._overlap(path, earlier)
+
+    def _fail(self, path: str, why: str) -> None:
+        where = path.removeprefix(f"names[{self._name!r}]")
+        self.failed.setdefault(self._name, f"{where}: {why}" if where else why)
 
     def _reach(self, value: object) -> None:
         for item in islice(reach(value), _MAX_REACH):
             self._held.append(item)
             self.reached[self._name].add(id(item))
+
+
+def is_empty(value: object) -> bool:
+    """Whether this is a text or a container of the builtin kinds without content."""
+    return type(value) in (str, bytes, list, tuple, dict, set) and not value
 
 
 def reach(value: object) -> Iterator[object]:
@@ -75,7 +100,9 @@ def reach(value: object) -> Iterator[object]:
         item = queue.popleft()
         yield item
         for part in _parts(item):
-            if id(part) not in seen and not isinstance(part, str | int | float | bytes | None | type | types.ModuleType):
+            if id(part) not in seen and not isinstance(
+                part, str | int | float | bytes | None | type | types.ModuleType
+            ):
                 seen.add(id(part))
                 queue.append(part)
 
@@ -124,7 +151,11 @@ def write_names(names: Mapping[str, object], limit_bytes: int) -> tuple[str, dic
                 continue
             new = _text_failures(texts, writer, limit_bytes)
             if not new:
-                return "{" + ",".join(f"{dump(name)}:{text}" for name, text in texts.items()) + "}", writer.blobs, failed
+                return (
+                    "{" + ",".join(f"{dump(name)}:{text}" for name, text in texts.items()) + "}",
+                    writer.blobs,
+                    failed,
+                )
         failed.update(new)
         failed.update(_linked(writer.reached, failed))
 
@@ -165,5 +196,3 @@ def _linked(reached: dict[str, set[int]], failed: Mapping[str, str]) -> dict[str
                 owners.update(dict.fromkeys(reached[name], name))
                 found = True
     return linked
-
-

@@ -133,7 +133,9 @@ def _write_set(writer: Writer, value: Any, node: dict[str, Any], path: codec.Pat
 
     where = at_field(path, "items")
     scratch = writer.scratch()
-    drafts = sorted(((dump(tree := scratch.node(item, where)), tree, item) for item in value), key=lambda draft: draft[0])
+    drafts = sorted(
+        ((dump(tree := scratch.node(item, where)), tree, item) for item in value), key=lambda draft: draft[0]
+    )
     if scratch.shared:
         node["items"] = [writer.sealed(item, where) for _text, _tree, item in drafts]
     else:
@@ -297,10 +299,7 @@ CODECS: dict[type, Codec] = {
     dt.timedelta: Codec("timedelta", _write_timedelta),
     dt.timezone: Codec("timezone", _write_zone),
     ZoneInfo: Codec("ZoneInfo", _write_zone),
-} | {
-    kind: Codec(kind.__name__, _write_path)
-    for kind in (PosixPath, WindowsPath, PurePosixPath, PureWindowsPath)
-}
+} | {kind: Codec(kind.__name__, _write_path) for kind in (PosixPath, WindowsPath, PurePosixPath, PureWindowsPath)}
 
 READERS: dict[str, codec.Read] = {
     "dict": _read_dict,

@@ -112,7 +112,9 @@ class Reader:
         try:
             content = self._blobs(digest)
         except KeyError:
-            raise ValueNotLoadable(f"{self.what} cannot be loaded: its blob {digest[:12]}… is not in the store") from None
+            raise ValueNotLoadable(
+                f"{self.what} cannot be loaded: its blob {digest[:12]}… is not in the store"
+            ) from None
         if hashlib.sha256(content).hexdigest() != digest:
             raise ValueNotLoadable(f"{self.what} cannot be loaded: its blob {digest[:12]}… is damaged")
         return content

@@ -12,6 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from types import ModuleType, NoneType
 from typing import Any
@@ -29,8 +30,7 @@ INLINE_BYTES = 256
 MAX_INT_BITS = 2048
 """Python reads no decimal beyond 4,300 digits (640, if so configured)."""
 
-_CHARACTERS = {str, bool, NoneType}
-_LEAVES = _CHARACTERS | {int, float}
+_LEAVES = {str, bool, NoneType, int, float}
 _dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -85,6 +85,7 @@ class Writer:
         self._other, self._size, self._depth = other, 0, 0
         self._refs: list[tuple[dict[str, Any], Any]] = []
         self._sealed_from = 0
+        self._memory: dict[int, tuple[object, list[tuple[Any, Path, bool]]]] = {}
 
     def node(self, value: Any, path: Path) -> Node:
         """The tree of `value`."""
@@ -152,15 +153,18 @@ class Writer:
 
     def _is_leaves(self, value: list[Any]) -> bool:
         """Whether all items stand for themselves, so that the list can be dumped as it is."""
-        kinds = set(map(type, value))
-        if self.strict or not kinds <= _LEAVES:
+        if self.strict:
             return False
-        if kinds <= _CHARACTERS:
-            return True
-        numbers = value if kinds <= {int, float} else [item for item in value if type(item) in (int, float)]
-        if float in kinds and not all(type(item) is int or math.isfinite(item) for item in numbers):
-            return False
-        return int not in kinds or all(item.bit_length() <= MAX_INT_BITS for item in numbers if type(item) is int)
+        for item in value:
+            kind = type(item)
+            if kind is str or item is None or kind is bool:
+                continue
+            if kind is int:
+                if item.bit_length() > MAX_INT_BITS:
+                    return False
+            elif kind is not float or not math.isfinite(item):
+                return False
+        return True
 
     def share(self, value: object, node: Any) -> Shared:
         """Remember a mutable object before its parts are written, so that a cycle ends."""
@@ -175,9 +179,15 @@ class Writer:
 
     def sealed(self, value: Any, path: Path) -> Node:
         """The tree of a part that must be whole before its container can be made: set items, keys, frames."""
+        with self.sealing():
+            return self.node(value, path)
+
+    @contextmanager
+    def sealing(self) -> Iterator[None]:
+        """While this is open, nothing may refer to the objects that are being written."""
         before, self._sealed_from = self._sealed_from, len(self.shared)
         try:
-            return self.node(value, path)
+            yield
         finally:
             self._sealed_from = before
 
@@ -193,9 +203,33 @@ class Writer:
         other.blobs, other._depth, other.secrets = self.blobs, self._depth, self.secrets
         return other
 
-    def binary(self, content: bytes, path: Path) -> dict[str, Any]:
+    def items(self, values: list[Any], path: Path) -> list[Any]:
+        """The trees of items that stand in a list of the codec's own making."""
+        if self._is_leaves(values):
+            return values
+        return [self.node(item, at_index(path, i)) for i, item in enumerate(values)]
+
+    def claim_memory(self, owner: object, array: Any, path: Path, *, is_column: bool = False) -> None:
+        """Note whose memory an array shows. Two arrays over the same bytes would be split, so the second is refused.
+
+        Columns of frames are compared with arrays only: between frames, pandas copies on write.
+        """
+        from resumable_nb.values.arrays import share_memory
+
+        known = self._memory.setdefault(id(owner), (owner, []))[1]
+        for other, other_path, was_column in known:
+            if not (is_column and was_column) and share_memory(array, other):
+                self._overlap(path, other_path)
+        known.append((array, path, is_column))
+
+    def _overlap(self, path: Path, earlier: Path) -> None:
+        raise ValueNotStorable(
+            render(path), f"it shares memory with {render(earlier)}, of which it would become a copy"
+        )
+
+    def binary(self, content: bytes, path: Path, *, may_be_text: bool = True) -> dict[str, Any]:
         """Fields that hold `content`: in place if it is small, else by its hash, the bytes going to `blobs`."""
-        if contains_secret(content, self.secrets):
+        if may_be_text and contains_secret(content, self.secrets):
             raise ValueNotStorable(render(path), WHY)
         self.grow(len(content), path)
         if len(content) < INLINE_BYTES:
@@ -211,7 +245,7 @@ class Writer:
             raise PastLimit(render(path), too_large(self._size, self.limit_bytes))
 
     def _stand_in(self, value: object, path: Path, error: ValueNotStorable) -> Node:
-        if self._other is None or isinstance(error, PastLimit):
+        if self._other is None:
             raise error
         return {"$other": self._other(value, render(path))}
 
@@ -223,8 +257,22 @@ class Writer:
                 ref["$ref"] = numbers.get(id(target), -1)  # -1: the ref itself is in a part that was dropped
 
 
-class PastLimit(ValueNotStorable):
-    """The value is too large or too deep. No stand-in can be given: it would hide what differs."""
+class PastLimit(Exception):
+    """The value is too large or too deep. No stand-in can be given, as it would hide what differs; so this passes through
+    the walk, and whoever began it raises ValueNotStorable.
+    """
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path, self.why = path, why
+
+
+TOO_DEEP = "it is nested more deeply than the stack allows"
+
+
+def changed(error: RuntimeError) -> str:
+    """Why a value is refused over which an iteration failed ("dictionary changed size during iteration")."""
+    return f"it changed while it was being stored ({error})"
 
 
 def too_large(size_bytes: int, limit_bytes: int) -> str:
