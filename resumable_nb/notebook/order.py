@@ -62,6 +62,11 @@ class Notebook:
         self._executed: list[_Saved] = []
         self._last_id: str | None = None
         self._texts: dict[str, str] = {}
+        self._placed: tuple[Cell, ...] = ()
+
+    def steps(self) -> list[str]:
+        """The names of the notebook's steps from top to bottom, as of the last cell that ran."""
+        return [cell.step for cell in self._placed if cell.step is not None]
 
     def _found(self, path: str | None) -> Path | None:
         """The notebook file. Older servers give its path relative to their own folder, not to the kernel's."""
@@ -86,7 +91,7 @@ class Notebook:
         cell_id, order = self._order(request)
         self._last_id, self._texts[cell_id] = cell_id, request.raw
         cell = self._cell(cell_id, request.raw)
-        cells = tuple(cell if c.cell_id == cell_id else c for c in order.cells)
+        self._placed = cells = tuple(cell if c.cell_id == cell_id else c for c in order.cells)
         return cell, Order(cells, order.version, order.origin, order.path, order.exact)
 
     def _order(self, request: Request) -> tuple[str, Order]:

@@ -1,0 +1,309 @@
+"""How cells of IPython become steps: the input is rewritten, an AST transformer decides, hooks watch what is shown.
+
+Nothing nests a run. For each cell that a person executes IPython calls, in this order: the rewriting of its text,
+`pre_run_cell`, `visit` (what happens to it is decided, and its code is wrapped), the code itself with `commit` as its
+last act, and `post_run_cell`.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from resumable_nb.errors import ResumableError, StepError, UsageError
+from resumable_nb.notebook import source
+from resumable_nb.notebook.capture import Tee
+from resumable_nb.notebook.interrupts import Wakeup
+from resumable_nb.notebook.order import Notebook, Request
+from resumable_nb.notebook.outputs import OURS, Output, prepare
+from resumable_nb.notebook.panels import Panel, line
+from resumable_nb.notebook.signing import sign, trusted
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
+
+    from resumable_nb.step import Decision, Kernel
+
+NO_THREAD = "No thread is open: this step has no journal. Open one in a cell above, such as `%resumable open my-research`."
+NO_STEP_HERE = (
+    "`%%resumable` was reached inside another cell (by %run, run_cell or a magic above it) and is no step there. "
+    "Give it a cell of its own, with `%%resumable NAME` as its first line."
+)
+CHANGED_WHILE_OPENING = "The cell that opens the thread changed the state, and that is not kept: do it in the next cell."
+UNSAVED = (
+    "The saved notebook does not have this cell: it is taken to stand after the cell that was run before it. "
+    "Save the notebook, so that its place is known."
+)
+
+
+@dataclass
+class _Run:
+    """One cell that a person executed, from `pre_run_cell` to `post_run_cell`."""
+
+    request: Request
+    info: ExecutionInfo | None
+    visited: bool = False
+    kernel: Kernel | None = None
+    decision: Decision | None = None
+    error: BaseException | None = None
+    tee: Tee | None = None
+    committed: bool = False
+    in_magic: bool = False
+    error_shown_before: BaseException | None = None
+    nested: list[ExecutionInfo] = field(default_factory=list)
+
+
+class Extension:
+    """The library's hold on one IPython shell. Cells reach it as `get_ipython().resumable_nb`.
+
+    Attributes:
+        shell: the shell.
+        kernel: the rules of the open thread, or None.
+        notebook: where its cells stand.
+        parser: reads the text of cells.
+        on_unload: takes the magics away.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell = shell
+        self.kernel: Kernel | None = None
+        self.parser = source.Parser(shell.input_transformer_manager.transform_cell)
+        self.notebook = Notebook(self.parser, path=os.environ.get("JPY_SESSION_NAME"))
+        self._rewrite, self._wakeup = source.Rewrite(), Wakeup()
+        self._run: _Run | None = None
+        self._opening: tuple[Kernel, str, str] | None = None
+        self._thread_id, self._pid = threading.get_ident(), os.getpid()
+        self.on_unload: Callable[[], None] = lambda: None
+
+    # ------------------------------------------------------------------ on and off
+    def load(self) -> None:
+        """Take hold of the shell."""
+        setattr(self.shell, source.ATTRIBUTE, self)
+        self.shell.input_transformers_cleanup.append(self._rewrite)
+        self.shell.ast_transformers.append(cast("ast.NodeTransformer", self))
+        self.shell.events.register("pre_run_cell", self.pre_run_cell)
+        self.shell.events.register("post_run_cell", self.post_run_cell)
+        atexit.register(self._at_exit)
+
+    def unload(self) -> None:
+        """Close the thread, and leave the shell as it was."""
+        atexit.unregister(self._at_exit)
+        self.close()
+        self._wakeup.stop()
+        if self._run is not None and self._run.tee is not None:
+            self._run.tee.stop()
+        self.shell.events.unregister("pre_run_cell", self.pre_run_cell)
+        self.shell.events.unregister("post_run_cell", self.post_run_cell)
+        with contextlib.suppress(ValueError):  # IPython takes out a transformer that raised
+            self.shell.ast_transformers.remove(cast("ast.NodeTransformer", self))
+        self.shell.input_transformers_cleanup.remove(self._rewrite)
+        delattr(self.shell, source.ATTRIBUTE)
+
+    def open(self, kernel: Kernel) -> None:
+        """From the next cell on, cells belong to this thread."""
+        self.close()
+        self.kernel = kernel
+        self.notebook.start_over()
+        request = self._run.request if self._run else self._request(None) or Request("")
+        cell, _ = self.notebook.place(request, front_path=self._front_path())
+        self._opening = kernel, cell.cell_id, kernel.thread.live.image().digest
+
+    def close(self) -> None:
+        """Close the open thread, if there is one."""
+        kernel, self.kernel, self._opening = self.kernel, None, None
+        if kernel is not None:
+            kernel.close()
+            kernel.thread.close()
+
+    def _at_exit(self) -> None:
+        # A forked child that ends by sys.exit must not end its parent's session.
+        if os.getpid() == self._pid:
+            with contextlib.suppress(ResumableError):  # nobody is there to be told; the next opening says what is lost
+                self.close()
+
+    # ------------------------------------------------------------------ before the code
+    def pre_run_cell(self, info: ExecutionInfo) -> None:
+        """A cell is about to run: whose is it? Runs inside a run, by widgets or by tools are nobody's."""
+        if self._run is not None:
+            self._run.nested.append(info)
+            return
+        request = self._request(info)
+        if request is not None and threading.get_ident() == self._thread_id:
+            self._run = _Run(request, info)
+
+    def _request(self, info: ExecutionInfo | None) -> Request | None:
+        """What a person's front end asked for; None if this is not what is running now."""
+        parent = self.shell.get_parent() if hasattr(self.shell, "get_parent") else {}
+        if not parent:  # a terminal, or a program that drives a shell
+            return Request(str(info.raw_cell)) if info is not None else None
+        content, metadata = parent.get("content", {}), parent.get("metadata") or {}
+        if parent["header"].get("msg_type") != "execute_request" or not content.get("store_history", True):
+            return None
+        if info is not None and (not info.store_history or info.raw_cell != content.get("code")):
+            return None
+        return Request(content.get("code", ""), metadata.get("cellId"), metadata, parent["header"]["msg_id"])
+
+    def _front_path(self) -> str | None:
+        found = self.shell.user_ns.get("__vsc_ipynb_file__")
+        return found if isinstance(found, str) else None
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Decide what happens to the cell and wrap its code. It never raises: IPython would drop the transformer."""
+        run = self._run
+        if run is None or run.visited or run.nested or not isinstance(node, ast.Module) or not node.body:
+            return node
+        if threading.get_ident() != self._thread_id:
+            return node
+        run.visited = True
+        first = node.body[0]
+        is_step = source.marker_line(first) is not None
+        if self.kernel is None and not is_step:
+            return node
+        body = node.body[1:] if is_step else node.body
+        try:
+            action = self._begin(run, body, is_step=is_step)
+        except BaseException as error:  # noqa: BLE001 the cell raises it, where its author sees it
+            run.error = error
+            node.body = [source.call("stop", at=first)]
+        else:
+            if action == "skip":
+                node.body = [source.call("show", at=first)]
+            elif body:
+                node.body = source.with_commit(body, interactivity=self.shell.ast_node_interactivity)
+            else:
+                node.body = [source.call("commit", at=first)]
+        return ast.fix_missing_locations(node)
+
+    def _begin(self, run: _Run, body: list[ast.stmt], *, is_step: bool) -> str:
+        kernel = self.kernel
+        parsed = self.parser.parse(run.request.raw)
+        if parsed.error is not None:
+            raise parsed.error
+        if kernel is None:
+            raise UsageError(NO_THREAD)
+        if is_step != (parsed.step is not None):
+            raise StepError(NO_STEP_HERE)
+        step_line = parsed.step_line
+        if step_line is not None and step_line.fresh and step_line.name in kernel.thread.fold.step_names():
+            kernel.thread.fresh(step_line.name)
+        self.shell.user_ns.setdefault("thread", kernel.thread)  # `%reset` takes it away
+        cell, order = self.notebook.place(run.request, front_path=self._front_path())
+        run.decision, run.kernel = kernel.begin(cell, order), kernel
+        run.in_magic, run.error_shown_before = source.is_cell_magic(body), getattr(sys, "last_value", None)
+        self._wakeup.start()
+        unsaved = is_step and order.origin == "file" and all(c.cell_id != cell.cell_id for c in order.cells)
+        self.say([run.decision.line, UNSAVED if unsaved else ""])
+        if run.decision.action == "run":
+            run.tee = Tee(self.shell, run.request.msg_id)
+            run.tee.start()
+        return run.decision.action
+
+    # ------------------------------------------------------------------ called by the cell
+    def begin(self, line: str) -> None:
+        """What stands in place of the `%%resumable` line; it is taken out where the cell is a step."""
+        if self._run is None or not self._run.visited:
+            raise StepError(f"{NO_STEP_HERE} (step line: {line!r})")
+        raise StepError(NO_STEP_HERE)
+
+    def stop(self) -> None:
+        """Raise what made the cell stop before its code ran."""
+        if self._run is not None and self._run.error is not None:
+            raise self._run.error
+
+    def show(self) -> None:
+        """Show again what a skipped step showed."""
+        run = self._run
+        if run is None or run.decision is None:
+            return
+        outputs = list(run.decision.outputs)
+        shown = prepare(outputs, is_trusted=trusted(outputs, run.decision.signature))
+        self._publish(shown.outputs)
+        self.say(shown.lines)
+
+    def commit(self, value: object = None) -> object:
+        """The last act of a cell: its checkpoint is in the store when this returns. Gives the value back."""
+        run = self._run
+        if run is None or run.kernel is None or run.kernel is not self.kernel or run.committed:
+            return value
+        swallowed = getattr(sys, "last_value", None)
+        if run.in_magic and swallowed is not run.error_shown_before and isinstance(swallowed, BaseException):
+            run.error = swallowed
+            if run.decision is not None and run.decision.action == "run":
+                raise swallowed
+            return value
+        lines = run.kernel.commit()
+        run.committed = True
+        self.say(lines)
+        return value
+
+    # ------------------------------------------------------------------ after the code
+    def post_run_cell(self, result: ExecutionResult | None) -> None:
+        """The cell has ended, whatever way."""
+        run = self._run
+        if run is None:
+            self._opened()
+            return
+        if result is not None and result.info is not run.info:
+            nested = [info for info in run.nested if info is not result.info]
+            text = result.info.raw_cell if result.info else None
+            if len(nested) < len(run.nested) or text != run.request.raw:
+                run.nested = nested
+                return
+        error = KeyboardInterrupt() if result is None else result.error_before_exec or result.error_in_exec
+        self._run = None
+        try:
+            self._finish(run, error or (run.error if not run.committed else None))
+        except ResumableError as problem:
+            self.say([f"{type(problem).__name__}: {problem}"])
+        self._opened()
+
+    def _finish(self, run: _Run, error: BaseException | None) -> None:
+        self._wakeup.stop()
+        outputs = run.tee.stop() if run.tee is not None else []
+        kernel = run.kernel
+        if kernel is None or kernel is not self.kernel or run.decision is None or run.decision.action == "skip":
+            return
+        if error is not None:
+            self.say(kernel.fail(error))
+        if run.committed and run.tee is not None:
+            kernel.outputs(outputs, sign(outputs))
+            if run.tee.problem is not None:
+                self.say([f"Not all outputs of this step could be kept: {run.tee.problem!r}"])
+
+    def _opened(self) -> None:
+        """The cell that opened a thread has ended: what is bound now was left by it and the cells above."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        kernel, cell_id, digest = opening
+        kernel.baseline(cell_id)
+        if kernel.thread.live.image().digest != digest:
+            self.say([CHANGED_WHILE_OPENING])
+
+    # ------------------------------------------------------------------ showing
+    def say(self, lines: Iterable[str]) -> None:
+        """Show lines for the person; they are no part of what the cell shows."""
+        text = "\n".join(filter(None, lines))
+        if text:
+            self.shell.display_pub.publish(line(text), metadata={OURS: {"says": "line"}})
+
+    def show_panel(self, panel: Panel) -> None:
+        """Show a panel; it is no part of what the cell shows."""
+        self.shell.display_pub.publish(panel.data(), metadata={OURS: {"says": "panel"}})
+
+    def _publish(self, outputs: Sequence[Output]) -> None:
+        """Show outputs anew, with no display id: one of that name may be somebody else's."""
+        for output in outputs:
+            if output["output_type"] == "stream":
+                stream = sys.stderr if output["name"] == "stderr" else sys.stdout
+                stream.write(output["text"])
+                stream.flush()
+            else:
+                self.shell.display_pub.publish(output["data"], metadata=output["metadata"])

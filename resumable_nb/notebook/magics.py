@@ -1,0 +1,318 @@
+"""`%resumable`, `%%resumable`, `%%resumable_sql`: they parse, call and show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from resumable_nb.errors import UsageError
+from resumable_nb.journal import Row
+from resumable_nb.notebook import panels, source
+from resumable_nb.notebook.extension import NO_STEP_HERE, Extension
+from resumable_nb.notebook.signing import sign, trusted
+from resumable_nb.notebook.summary import summary
+from resumable_nb.opening import open_notebook
+from resumable_nb.state import State
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from resumable_nb.thread import Thread
+
+LINE_HELP = """Work with a thread of research.
+
+    %resumable open THREAD [--db PATH] [--query TEXT] [--state NAME] [--continue] [--take-over]
+        Open a thread of the store PATH (default: research.duckdb in this folder), making both where they are missing.
+        --query TEXT   the question that the thread starts with
+        --state NAME   the class of the state, a subclass of `ResearchState` that the notebook defines
+        --continue     start from what the thread knows now, not from its beginning
+        --take-over    take it from another session that is alive; that one can write no more
+        RESUMABLE_NB_THREAD and RESUMABLE_NB_DB in the environment outrank THREAD and PATH.
+    %resumable status            the steps, and what they cost
+    %resumable history           the checkpoints
+    %resumable diff A B          what differs between the states at two checkpoints
+    %resumable fork SEQ NEW      a new thread NEW that starts with this one up to row SEQ
+    %resumable fresh NAME        retire the answers of a step: it runs and asks anew
+    %resumable trust             show what steps of this thread showed in full, as if you had run them
+    %resumable sql SELECT ...    ask the store; gives a DataFrame
+    %resumable close             leave the thread
+
+A cell that begins with `%%resumable NAME` is a step of the open thread.
+"""
+CELL_HELP = """Make this cell a durable step of the open thread.
+
+    %%resumable NAME [--approve TEXT] [--fresh]
+
+NAME is any text; with spaces it stands in quotes. Calls to models, effects and the state are journaled as they happen.
+A step that ended with the same code, inputs and state is not run again: names, state and outputs come from the journal.
+
+    --approve TEXT   a person must answer TEXT before the step runs
+    --fresh          retire the recorded answers at every run of this cell: it always asks anew, and pays
+"""
+SQL_HELP = """Ask the store of the open thread: one SELECT or EXPLAIN over its views (threads, steps, llm_calls, ...).
+
+    %%resumable_sql [VARIABLE]
+    SELECT ...
+
+Gives a DataFrame, or binds VARIABLE to it.
+"""
+USAGES = {
+    "open": "%resumable open THREAD [--db PATH] [--query TEXT] [--state NAME] [--continue] [--take-over]",
+    "status": "%resumable status",
+    "history": "%resumable history",
+    "diff": "%resumable diff A B   (two checkpoints, as `%resumable history` numbers them)",
+    "fork": "%resumable fork SEQ NEW   (a row of this thread, and a name for the new one)",
+    "fresh": "%resumable fresh NAME",
+    "trust": "%resumable trust",
+    "sql": "%resumable sql SELECT ...",
+    "close": "%resumable close",
+}
+OPEN_OPTIONS = ("--db", "--query", "--state", "--continue", "--take-over")
+STEP_OPTIONS = ("--approve", "--fresh")
+
+
+class _Arguments(argparse.ArgumentParser):
+    """Reads the words of one subcommand. Wrong ones are a UsageError."""
+
+    def __init__(self, command: str, *names: str, **types: Callable[[str], Any]) -> None:
+        super().__init__(prog=f"%resumable {command}", add_help=False, allow_abbrev=False)
+        self._usage = f"usage: {USAGES[command]}"
+        for name in names:
+            self.add_argument(name, type=types.get(name, str))
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\n{self._usage}")
+
+    def read(self, rest: list[str]) -> argparse.Namespace:
+        """The arguments. Raises UsageError."""
+        try:
+            return self.parse_args(rest)
+        except argparse.ArgumentError as problem:
+            self.error(str(problem))
+
+
+class Commands:
+    """The subcommands of `%resumable`. Each shows something or gives a value."""
+
+    def __init__(self, extension: Extension) -> None:
+        self._extension = extension
+        self._opened_with: dict[str, Any] | None = None
+
+    def run(self, line: str) -> object:
+        """Do what the line says. Raises UsageError with the right usage line."""
+        command, _, rest = line.strip().partition(" ")
+        if not command:
+            command = "status" if self._extension.kernel else "help"
+        if command in ("help", "--help", "-h"):
+            print(LINE_HELP)  # noqa: T201 this is the magic's output
+            return None
+        if command not in USAGES:
+            raise UsageError(
+                f"{command!r} is no subcommand\nusage: %resumable {'|'.join(USAGES)} ...   (`%resumable?` explains)"
+            )
+        if command == "sql":
+            return self.sql(rest)
+        expand: Callable[[str], object] = self._extension.shell.var_expand
+        words = source.words(rest, f"usage: {USAGES[command]}")
+        expanded = [str(expand(word)) for word in words]
+        do: Callable[[list[str]], object] = getattr(self, command)
+        return do(expanded)
+
+    def _thread(self) -> Thread:
+        if self._extension.kernel is None:
+            raise UsageError(f"no thread is open\nusage: {USAGES['open']}")
+        return self._extension.kernel.thread
+
+    # ------------------------------------------------------------------ the thread as a whole
+    def open(self, words: list[str]) -> None:
+        """Open a thread and show where it stands. The same one again only shows."""
+        arguments = _Arguments("open", "thread")
+        for option in ("--db", "--query", "--state"):
+            arguments.add_argument(option)
+        arguments.add_argument("--continue", action="store_true", dest="newest")
+        arguments.add_argument("--take-over", action="store_true", dest="take_over")
+        found = arguments.read(words)
+        if not self._is_open(found):
+            self._open(found)
+        self._opened_with = vars(found)
+        self._extension.show_panel(panels.resume_panel(summary(self._thread(), self._extension.notebook.steps())))
+
+    def _is_open(self, found: argparse.Namespace) -> bool:
+        """Whether this is the cell that opened the thread, run once more, and the thread is still ours."""
+        kernel = self._extension.kernel
+        if kernel is None or found.take_over or vars(found) != self._opened_with:
+            return False
+        kernel.thread.session.refresh()
+        return True
+
+    def _open(self, found: argparse.Namespace) -> None:
+        shell, before = self._extension.shell, self._extension.kernel
+        tracked = {name for record in before.places.ran.values() for name in record.kept} if before else set()
+        thread_id = os.environ.get("RESUMABLE_NB_THREAD") or found.thread
+        if before is not None and before.thread.thread_id == thread_id:
+            self._extension.close()
+        kernel = open_notebook(
+            found.thread,
+            namespace=shell.user_ns,
+            hidden=shell.user_ns_hidden,
+            db=found.db,
+            query=found.query,
+            state=found.state,
+            start="newest" if found.newest else "first",
+            take_over=found.take_over,
+            tracked=frozenset(tracked | (before.tracked if before else frozenset())),
+        )
+        self._extension.open(kernel)
+
+    def status(self, words: list[str]) -> None:
+        """Show the steps and what they cost."""
+        _Arguments("status").read(words)
+        self._extension.show_panel(panels.status_panel(summary(self._thread(), self._extension.notebook.steps())))
+
+    def history(self, words: list[str]) -> None:
+        """Show the checkpoints."""
+        _Arguments("history").read(words)
+        thread = self._thread()
+        self._extension.show_panel(panels.history_panel(thread.thread_id, thread.history()))
+
+    def diff(self, words: list[str]) -> None:
+        """Show what differs between two states."""
+        found = _Arguments("diff", "A", "B", A=int, B=int).read(words)
+        self._extension.show_panel(panels.diff_panel(found.A, found.B, self._thread().diff(found.A, found.B)))
+
+    def fork(self, words: list[str]) -> None:
+        """Make a new thread out of the rows so far."""
+        found = _Arguments("fork", "SEQ", "NEW", SEQ=int).read(words)
+        thread = self._thread()
+        thread.fork(found.SEQ, found.NEW)
+        self._extension.say(
+            [f"Thread {found.NEW} holds rows 1 to {found.SEQ} of {thread.thread_id}: `%resumable open {found.NEW}`"]
+        )
+
+    def fresh(self, words: list[str]) -> None:
+        """Retire the answers of a step."""
+        name = _Arguments("fresh", "NAME").read(words).NAME
+        self._thread().fresh(name)
+        self._extension.say([f"`{name}` will run and ask anew; receipts of its effects stay."])
+
+    def close(self, words: list[str]) -> None:
+        """Leave the thread."""
+        _Arguments("close").read(words)
+        thread_id = self._thread().thread_id
+        self._extension.close()
+        self._opened_with = None
+        self._extension.say([f"Thread {thread_id} is closed."])
+
+    # ------------------------------------------------------------------ what it holds
+    def trust(self, words: list[str]) -> None:
+        """Sign what steps of this thread showed."""
+        _Arguments("trust").read(words)
+        thread = self._thread()
+        rows = [(ref, thread.read(seq)) for ref, seq in thread.fold.outputs.items()]
+        new = []
+        for ref, row in rows:
+            outputs = json.loads(row.response or "[]")
+            if not trusted(outputs, row.key or ""):
+                signature = sign(outputs)
+                if not signature:
+                    raise UsageError("No secret to sign with can be kept: this user's data folder cannot be written.")
+                new.append(Row(kind="outputs", ref_seq=ref, step=row.step, key=signature, response=row.response))
+        if new:
+            thread.append(*new)
+        self._extension.say(
+            [
+                f"What {len(new)} steps showed is trusted now; run their cells again to see it."
+                if new
+                else "All of it is yours already."
+            ]
+        )
+
+    def sql(self, query: str) -> pd.DataFrame:
+        """Ask the store."""
+        if not query.strip():
+            raise UsageError(f"what to ask?\nusage: {USAGES['sql']}")
+        return self._thread().sql(query)
+
+    # ------------------------------------------------------------------ completion
+    def complete(self, _shell: InteractiveShell, event: Any) -> list[str]:
+        """What may follow on the line."""
+        before = event.text_until_cursor.split()[1:]
+        if before and not event.text_until_cursor.endswith((" ", "\t")):
+            before.pop()
+        if event.command == "%%resumable":
+            return [*([] if before else self._step_names()), *STEP_OPTIONS]
+        if not before:
+            return list(USAGES)
+        match before:
+            case ["fresh"]:
+                return self._step_names()
+            case ["open", *_, "--state"]:
+                return self._state_classes()
+            case ["open", *_, "--db"]:
+                return sorted(str(path) for path in Path().glob("*.duckdb"))
+            case ["open", *_]:
+                return list(OPEN_OPTIONS)
+        return []
+
+    def _step_names(self) -> list[str]:
+        kernel = self._extension.kernel
+        known = kernel.thread.fold.step_names() if kernel else []
+        names = dict.fromkeys([*self._extension.notebook.steps(), *known])
+        return [name if name.split() == [name] else f'"{name}"' for name in names]
+
+    def _state_classes(self) -> list[str]:
+        names = self._extension.shell.user_ns.items()
+        return sorted(n for n, v in names if isinstance(v, type) and issubclass(v, State) and not n.startswith("_"))
+
+
+def register(extension: Extension) -> Callable[[], None]:
+    """Give the shell its magics and their completion. Returns what takes them away."""
+    from IPython.core.magic import no_var_expand
+
+    shell, commands = extension.shell, Commands(extension)
+
+    # SQL and prompts are full of `$` and braces: lines are not expanded as a whole, only the words of a subcommand are.
+    @no_var_expand
+    def resumable(line: str) -> object:
+        return commands.run(line)
+
+    @no_var_expand
+    def resumable_step(line: str, cell: str) -> NoReturn:  # noqa: ARG001 as IPython calls it
+        raise UsageError(NO_STEP_HERE)
+
+    @no_var_expand
+    def resumable_sql(line: str, cell: str) -> object:
+        name = line.strip()
+        if name and not name.isidentifier():
+            raise UsageError(f"{name!r} is no name to bind\nusage: %%resumable_sql [VARIABLE]")
+        found = commands.sql(cell)
+        if not name:
+            return found
+        shell.user_ns[name] = found
+        return None
+
+    resumable.__doc__, resumable_step.__doc__, resumable_sql.__doc__ = LINE_HELP, CELL_HELP, SQL_HELP
+    magics = (
+        ("line", "resumable", resumable),
+        ("cell", "resumable", resumable_step),
+        ("cell", "resumable_sql", resumable_sql),
+    )
+    for kind, name, function in magics:
+        shell.register_magic_function(function, kind, name)
+    keys = ("%resumable", "%%resumable")
+    set_hook: Callable[..., None] = shell.set_hook
+    for key in keys:
+        set_hook("complete_command", commands.complete, str_key=key)
+
+    def undo() -> None:
+        for kind, name, _ in magics:
+            shell.magics_manager.magics[kind].pop(name, None)
+        for key in keys:
+            shell.strdispatchers["complete_command"].strs.pop(key, None)
+
+    return undo

@@ -1,0 +1,132 @@
+"""Where a thread stands, in numbers: which steps are done, what they cost, and how far an unfinished one came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from resumable_nb.cells import Cell, Spent
+
+if TYPE_CHECKING:
+    from resumable_nb.state import Image
+    from resumable_nb.thread import Thread
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """One step of a thread.
+
+    Attributes:
+        stands: `done` (in the lineage), `unfinished` (started, not ended), `not done` (never run, retired, or done in
+            another lineage).
+        checkpoint: the row of its checkpoint, if it is done.
+        at: when it ended (UTC), if it is done.
+        answered: calls whose answers are recorded.
+        gained: what the state has from an unfinished run, such as `17 findings`.
+    """
+
+    name: str
+    stands: Literal["done", "unfinished", "not done"]
+    checkpoint: int | None = None
+    at: datetime | None = None
+    spent: Spent = field(default_factory=Spent)
+    answered: int = 0
+    gained: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.stands != "unfinished":
+            return f"`{self.name}`, {self.stands}"
+        so_far = [f"{self.answered} call{'s' * (self.answered != 1)} answered", *self.gained]
+        return f"`{self.name}`, unfinished: {', '.join(so_far)} so far"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A thread at one moment.
+
+    Attributes:
+        checkpoint: the newest one; 0 if the thread holds nothing yet.
+        at: when it was written (UTC).
+        fields: what the state holds, such as `17 findings`.
+        steps: those that ever ran, and those of the notebook, in the notebook's order where it is known.
+    """
+
+    thread_id: str
+    store: str
+    checkpoint: int
+    at: datetime | None
+    query: str
+    fields: tuple[str, ...]
+    steps: tuple[StepSummary, ...]
+
+    def named(self, stands: str) -> list[StepSummary]:
+        """The steps that stand so."""
+        return [step for step in self.steps if step.stands == stands]
+
+    @property
+    def spent(self) -> Spent:
+        """What the steps that are done have cost."""
+        return sum((step.spent for step in self.named("done")), Spent())
+
+
+def summary(thread: Thread, notebook_steps: Sequence[str] = ()) -> Summary:
+    """Where the thread stands now.
+
+    Args:
+        thread: an open thread.
+        notebook_steps: names of the steps in the notebook, from top to bottom; empty if not known.
+    """
+    fold = thread.fold
+    newest = fold.newest()
+    row, image = fold.row(newest), fold.image(newest)
+    names = list(dict.fromkeys([*notebook_steps, *fold.step_names()]))
+    return Summary(
+        thread.thread_id,
+        str(thread.store.path),
+        newest,
+        row.ts if row else None,
+        _text(image, "query"),
+        tuple(_lists(image)),
+        tuple(_step(thread, name) for name in names),
+    )
+
+
+def _step(thread: Thread, name: str) -> StepSummary:
+    fold = thread.fold
+    cell_id = fold.holder(name)
+    if cell_id is None:
+        return StepSummary(name, "not done")
+    answered = len(fold.answers(Cell(cell_id, name, "")))
+    started = next((row for row in fold.latest_started() if row.cell_id == cell_id and row.step == name), None)
+    if started is not None:
+        progress = fold.progress_of(started.seq)
+        entry = fold.image(started.parent_seq or 0)
+        gained = _lists(fold.image(progress[-1]), entry) if progress else []
+        return StepSummary(name, "unfinished", answered=answered, gained=tuple(gained))
+    record = fold.latest(cell_id)
+    if record is None or record.cell.step != name or record.seq not in fold.chain_set or not fold.stands(record):
+        return StepSummary(name, "not done", answered=answered)
+    row = fold.row(record.seq)
+    return StepSummary(name, "done", record.seq, row.ts if row else None, record.spent, answered)
+
+
+def _text(image: Image, name: str) -> str:
+    found = json.loads(image.json(name)) if name in image.fields else None
+    return found if isinstance(found, str) else ""
+
+
+def _lists(image: Image, since: Image | None = None) -> list[str]:
+    """`17 findings` for each list or mapping in the state that holds something, or more than it did before."""
+    found = []
+    for name in image.fields:
+        value = json.loads(image.json(name))
+        if not isinstance(value, list | dict) or (isinstance(value, dict) and "$type" in value):
+            continue
+        before = json.loads(since.json(name)) if since is not None and name in since.fields else []
+        count = len(value) - (len(before) if isinstance(before, list | dict) else 0)
+        if count > 0:
+            found.append(f"{count:,} {name}")
+    return found
