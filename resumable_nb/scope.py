@@ -16,6 +16,7 @@ from resumable_nb import randomness, values
 from resumable_nb.cells import Cell, Spent
 from resumable_nb.errors import CallsInFlight, StateError, ValueNotStorable
 from resumable_nb.journal import Row
+from resumable_nb.state.model import AFTER_UPDATE
 
 if TYPE_CHECKING:
     from resumable_nb.fold import Question
@@ -317,6 +318,15 @@ def scope() -> Scope | None:
     A context variable first; threads of a pool, which inherit none, belong to the process's running step.
     """
     return _current.get() or (_fallback[-1] if _fallback else None)
+
+
+def _after_update(state: object) -> None:
+    running = scope()
+    if isinstance(running, Run) and running.thread.live.state is state:
+        running.after_update()
+
+
+AFTER_UPDATE.append(_after_update)
 
 
 def enter(entered: Scope) -> None:

@@ -96,7 +96,7 @@ class Kernel:
     # ------------------------------------------------------------------ opening
     def _state_class(self) -> type[State] | None:
         if self.state_name is None:
-            return type(self.thread.live.state)
+            return self.thread.live.cls
         found = self.namespace.get(self.state_name)
         if found is not None and not (isinstance(found, type) and issubclass(found, State)):
             raise UsageError(
@@ -107,7 +107,7 @@ class Kernel:
 
     def _begin_thread(self) -> None:
         cls = self._state_class()
-        if cls is not None and cls is not type(self.thread.live.state):
+        if cls is not None and cls is not self.thread.live.cls:
             self.thread.live.redefine(cls)
         self.thread.begin(self.query)
         root = self.thread.fold.newest() if self.newest else self.thread.fold.root
@@ -128,7 +128,7 @@ class Kernel:
         if self.state_name is None:
             return
         cls = self._state_class()
-        if cls is None or (self.thread.fold.root and cls is type(self.thread.live.state)):
+        if cls is None or (self.thread.fold.root and cls is self.thread.live.cls):
             return
         try:
             self._begin_thread()
@@ -418,7 +418,9 @@ class Kernel:
                     f"The cell bound `state` to {type(bound).__name__}. Change its fields instead, such as "
                     "`state.update(findings=[…])`; nothing was stored."
                 )
-            self.thread.live.adopt(bound)
+            for name in type(bound).model_fields:
+                setattr(self.thread.live.state, name, getattr(bound, name))
+            self.namespace[STATE] = self.thread.live.state
         return self.thread.live.image()
 
     def _kept(self, running: _Running, image: Image) -> dict[str, Facts | None]:

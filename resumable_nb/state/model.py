@@ -20,6 +20,10 @@ LOCK = threading.RLock()
 """One for all: merging and looking at a state are short, and a lock inside a model would have to survive copies."""
 
 
+AFTER_UPDATE: list[Callable[[Any], None]] = []
+"""Called with the state after each `update`: the engine keeps apart what branches of a step put in."""
+
+
 class State(BaseModel):
     """A state that is kept by its fields. Subclass it, and give every field a default: a new thread starts with them.
 
@@ -87,6 +91,8 @@ class State(BaseModel):
                     grown[:] = self.__dict__[name]
                     self.__dict__[name] = grown
             self.__pydantic_fields_set__.update(changes)
+        for observe in AFTER_UPDATE:
+            observe(self)
 
     def _known(self, name: str) -> None:
         known = type(self).model_fields
