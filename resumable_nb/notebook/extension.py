@@ -31,12 +31,16 @@ if TYPE_CHECKING:
 
     from resumable_nb.step import Decision, Kernel
 
-NO_THREAD = "No thread is open: this step has no journal. Open one in a cell above, such as `%resumable open my-research`."
+NO_THREAD = (
+    "No thread is open: this step has no journal. Open one in a cell above, such as `%resumable open my-research`."
+)
 NO_STEP_HERE = (
     "`%%resumable` was reached inside another cell (by %run, run_cell or a magic above it) and is no step there. "
     "Give it a cell of its own, with `%%resumable NAME` as its first line."
 )
-CHANGED_WHILE_OPENING = "The cell that opens the thread changed the state, and that is not kept: do it in the next cell."
+CHANGED_WHILE_OPENING = (
+    "The cell that opens the thread changed the state, and that is not kept: do it in the next cell."
+)
 UNSAVED = (
     "The saved notebook does not have this cell: it is taken to stand after the cell that was run before it. "
     "Save the notebook, so that its place is known."

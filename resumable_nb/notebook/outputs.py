@@ -161,14 +161,15 @@ class Collector:
                 found += _stream_outputs(shown.output["name"], shown.text)
                 continue
             model_id = output["data"].get(WIDGET, {}).get("model_id")
-            caught = captured.pop(model_id, None)
+            inside = [captured.pop(i, None) for i in (widgets.inside(model_id) if widgets else [model_id])]
             if model_id and widgets is not None:
                 if (text := widgets.text(model_id)) is None:
                     continue  # closed: it is no longer on screen, nor what it caught
                 output["data"] = output["data"] | {"text/plain": text or output["data"].get("text/plain", "")}
             found.append(output)
-            found += caught.outputs(widgets) if caught else []
-        for caught in captured.values():  # inside a box, or shown by another cell
+            for caught in filter(None, inside):
+                found += caught.outputs(widgets)
+        for caught in captured.values():  # shown by another cell
             found += caught.outputs(widgets)
         return _within(found, self.limit_bytes)
 
@@ -224,6 +225,13 @@ class WidgetTexts:
             if getattr(widget, "msg_id", "") == msg_id:
                 found = model_id
         return found
+
+    def inside(self, model_id: str) -> list[str]:
+        """The models of a widget and of what it holds, as they stand from top to bottom."""
+        widget = self._instances.get(model_id)
+        children = getattr(widget, "children", ())
+        held = [i for child in children if (known := getattr(child, "model_id", None)) for i in self.inside(known)]
+        return [model_id, *held]
 
     def text(self, model_id: str) -> str | None:
         """What the widget reads as now; "" where it has no text; None if it is closed."""

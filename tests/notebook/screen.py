@@ -116,7 +116,9 @@ class Screen:
             if reply["parent_header"].get("msg_id") == msg_id:
                 break
         shown.status = reply["content"]["status"]
-        shown.error = f"{reply['content'].get('ename', '')}: {reply['content'].get('evalue', '')}" * (shown.status == "error")
+        shown.error = f"{reply['content'].get('ename', '')}: {reply['content'].get('evalue', '')}" * (
+            shown.status == "error"
+        )
         return shown
 
     def execute(self, code: str, cell_id: str | None = None, **options: Any) -> Shown:
