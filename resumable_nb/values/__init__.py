@@ -1,14 +1,14 @@
 """Values as JSON text and blobs, exactly and without pickle.
 
-The text is canonical: equal values (type and content) have equal text, in any process, under any hash seed and time zone.
+The text is canonical: equal values (type and content) have equal text, in any process, under any hash seed and zone.
 None, bool, int, finite float, str, list and str-keyed dict stand for themselves. An object of a dataclass, a pydantic
 model, an enum or a named tuple is its fields, with its class in `$type` and `$module`. Everything else is
 `{"$type": …, …}`. A mutable object that occurs again is `{"$ref": n}`: the n-th list or object of the text, from 0.
 Dicts with other keys, or with keys that begin with "$", are `{"$type": "dict", "items": [[key, value], …]}`.
 
-Not storable are: what has no exact form (functions, locks, files, generators, subclasses of builtins with state of their
-own, extension types that are not known here), numpy arrays that are views of one memory when both are to be stored, values
-past the size limit, and what looks like a credential.
+Not storable are: what has no exact form (functions, locks, files, generators, subclasses of builtins, extension types
+that are not known here), numpy arrays that show one memory when both are to be stored, values past the size limit, and
+what looks like a credential.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from resumable_nb.errors import ValueNotLoadable, ValueNotStorable
 from resumable_nb.values.classes import resolver
-from resumable_nb.values.codec import root
+from resumable_nb.values.codec import dump, root
 from resumable_nb.values.names import write_names
 from resumable_nb.values.reader import Reader
 from resumable_nb.values.secrets import WHY, contains_secret, redact
-from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, TOO_DEEP, PastLimit, Writer, changed, dump, too_large
+from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, TOO_DEEP, PastLimit, Writer, changed, too_large
 
 __all__ = ["Encoded", "EncodedNames", "decode", "decode_names", "encode", "encode_names", "redact", "resolver"]
 
@@ -70,8 +70,8 @@ def encode(
     Args:
         value: what to store. It is only read; no method of its class runs.
         path: what messages call it.
-        other: asked for a JSON-able stand-in for each part that is not storable, with the part and its path; it may raise.
-            A text with stand-ins can be compared, not decoded.
+        other: asked for a JSON-able stand-in for each part that is not storable, with the part and its path; it may
+            raise. A text with stand-ins can be compared, not decoded.
         limit_bytes: the most that text and blobs may take together.
 
     Raises:
@@ -109,8 +109,8 @@ def _utf8(text: str) -> bytes | None:
 def encode_names(names: Mapping[str, object], *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> EncodedNames:
     """The stored form of names that belong together: two names for one object come back as one.
 
-    A name that cannot be stored is left out, and with it every name that shares a mutable object or the memory of an array
-    with it; `failed` says why.
+    A name that cannot be stored is left out, and with it every name that shares a mutable object or the memory of an
+    array with it; `failed` says why.
 
     Args:
         names: name → value.

@@ -1,8 +1,10 @@
-"""Codecs of numpy. Imported only once a value of numpy comes; numpy must be there."""
+"""Codecs of numpy. Imported only once a value of numpy comes."""
+
+# ruff: noqa: TID253  # see above
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -69,8 +71,10 @@ def read_dtype(node: Node) -> np.dtype[Any]:
         return np.dtype(node)
     if "base" in node:
         return np.dtype((read_dtype(node["base"]), tuple(node["shape"])))
-    description = {name: node[name] for name in ("names", "offsets", "itemsize")}
-    return np.dtype(description | {"formats": [read_dtype(item) for item in node["formats"]]}, align=node["aligned"])
+    description: Any = {name: node[name] for name in ("names", "offsets", "itemsize")}
+    description["formats"] = [read_dtype(item) for item in node["formats"]]
+    dtype: np.dtype[Any] = np.dtype(description, align=node["aligned"])
+    return dtype
 
 
 def _write_dtype_value(_writer: Writer, value: np.dtype[Any], node: dict[str, Any], path: Path) -> None:
@@ -81,7 +85,7 @@ def _write_dtype_value(_writer: Writer, value: np.dtype[Any], node: dict[str, An
 
 
 def _write_array_value(writer: Writer, value: Array, node: dict[str, Any], path: Path) -> None:
-    writer.claim_memory(owner_of(value), value, path)
+    claim_memory(writer, value, path)
     write_array(writer, value, node, path)
 
 
@@ -93,10 +97,23 @@ def owner_of(array: Array) -> object:
     return owner.obj if isinstance(owner, memoryview) else owner
 
 
-def share_memory(one: Array, other: Array) -> bool:
-    """Whether two arrays show the same bytes. If it is too hard to say: yes."""
+def claim_memory(writer: Writer, array: Array, path: Path, *, is_column: bool = False) -> None:
+    """Note whose memory an array shows. Two arrays over the same bytes would be split, so the second is refused.
+
+    Columns of frames are compared with arrays only: between frames, pandas copies on write.
+    """
+    writer.claim(owner_of(array), (array, is_column), path, overlaps=_overlap)
+
+
+def _overlap(one: tuple[Array, bool] | None, other: tuple[Array, bool] | None) -> bool:
+    """Whether two arrays show the same bytes, and it matters. If it is too hard to say: yes."""
+    if one is None or other is None:  # a bytearray as a whole
+        return True
+    (one_array, one_is_column), (other_array, other_is_column) = one, other
+    if one_is_column and other_is_column:
+        return False
     try:
-        return np.shares_memory(one, other, max_work=10_000)
+        return np.shares_memory(one_array, other_array, max_work=10_000)  # type: ignore[arg-type]  # any number, see its documentation
     except np.exceptions.TooHardError:
         return True
 
@@ -115,17 +132,18 @@ def write_array(writer: Writer, array: Array, node: dict[str, Any], path: Path) 
 def _write_content(writer: Writer, array: Array, node: dict[str, Any], path: Path) -> None:
     kind = array.dtype.kind
     if array.dtype.names is not None:  # a field at a time: what lies between the fields is noise
-        node["fields"] = fields = []
+        fields: list[dict[str, Any]] = []
+        node["fields"] = fields
         for name in array.dtype.names:
-            fields.append(content := {})
-            _write_content(writer, array[name], content, at_field(path, name))
+            fields.append({})
+            with writer.sealing():
+                _write_content(writer, array[name], fields[-1], at_field(path, name))
     elif kind == "O":
         node["items"] = [writer.node(item, at_index(path, i)) for i, item in enumerate(array.flat)]
     elif kind == "U":
         node["items"] = writer.items(array.ravel().tolist(), path)
     else:
-        writer.grow(array.nbytes, path)
-        writer.grow(-array.nbytes, path)  # asked before the copy is made; `binary` counts it
+        writer.check_room(array.nbytes, path)  # before the copy is made; `binary` counts it
         text_like = array.dtype.itemsize == 1 or kind in "SV"
         node.update(writer.binary(_normal(array).tobytes(), path, may_be_text=text_like))
 
@@ -134,81 +152,87 @@ def _normal(array: Array) -> Array:
     """The same values with one bit pattern for each: NaN has many, and True may be any non-zero byte."""
     kind = array.dtype.kind
     if kind == "b":
-        return array.view(np.uint8) != 0
-    if kind == "f" and (missing := np.isnan(array)).any():
-        return np.where(missing, np.array(np.nan, array.dtype), array)
-    if kind == "c" and np.isnan(array).any():
+        return np.not_equal(array.view(np.uint8), 0)
+    if kind in "fc" and np.isnan(array).any():
         array = array.copy()
-        for part in (array.real, array.imag):
+        parts: tuple[Array, ...] = (array.real, array.imag) if kind == "c" else (array,)
+        for part in parts:
             part[np.isnan(part)] = np.nan
     return array
 
 
-def read_array(reader: Reader, node: dict[str, Any], *, register: bool = False) -> Array:
-    """The array that `write_array` wrote. `register`: items may refer to the array itself."""
-    array = _read_content(
-        reader, node, read_dtype(node["dtype"]), tuple(node["shape"]), node.get("order", "C"), register
-    )
+class _Form(NamedTuple):
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    order: Any
+
+    def empty(self) -> Array:
+        return np.empty(self.shape, self.dtype, self.order)
+
+    def check(self, *, is_whole: bool) -> None:
+        """Before any memory is taken: a text from a stranger can name any shape."""
+        if not is_whole:
+            raise ValueError(f"the content does not fill the shape {self.shape} with the dtype {self.dtype}")
+
+
+def read_array(reader: Reader, node: dict[str, Any]) -> Array:
+    """The array that `write_array` wrote."""
+    form = _Form(read_dtype(node["dtype"]), tuple(node["shape"]), node.get("order", "C"))
+    array = _read_content(reader, node, form)
     if not node.get("writeable", True):
         array.setflags(write=False)
     return array
 
 
-def _read_content(
-    reader: Reader,
-    node: dict[str, Any],
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    order: Any,
-    register: bool = False,
-) -> Array:
+def _read_content(reader: Reader, node: dict[str, Any], form: _Form) -> Array:
+    dtype, shape, order = form
+    count = np.prod(shape, dtype=object)
     if "fields" in node:
-        return _read_structured(reader, node, dtype, shape, order)
+        return _read_structured(reader, node, form)
     if "items" in node:
         items = node["items"]
-        if np.prod(shape, dtype=object) != len(items) or dtype.kind not in "OU":
-            raise ValueError(f"{len(items)} items for the shape {shape} and the dtype {dtype}")
-        shell = np.empty(shape, dtype, order)
-        if register:
-            reader.built(node, shell)
-        flat = np.empty(len(items), dtype)
-        for i, item in enumerate(items):
+        form.check(is_whole=count == len(items) and dtype.kind in "OU")
+        shell, flat = reader.built(node, form.empty()), np.empty(len(items), dtype)
+        for i, item in enumerate(items):  # items may refer to the array itself
             flat[i] = reader.value(item)
         shell[...] = flat.reshape(shape)
-        return shell
+        return shell  # type: ignore[no-any-return]  # `built` returns what it is given
     content = reader.binary(node)
-    if len(content) != np.prod(shape, dtype=object) * dtype.itemsize or dtype.hasobject:
-        raise ValueError(f"{len(content)} bytes for the shape {shape} and the dtype {dtype}")
-    if not content:
-        return np.empty(shape, dtype, order)
-    return np.frombuffer(content, dtype).reshape(shape).copy(order)
+    form.check(is_whole=len(content) == count * dtype.itemsize and not dtype.hasobject and dtype.names is None)
+    return np.frombuffer(content, dtype).reshape(shape).copy(order) if content else form.empty()
 
 
-def _read_structured(
-    reader: Reader, node: dict[str, Any], dtype: np.dtype[Any], shape: tuple[int, ...], order: Any
-) -> Array:
-    if dtype.names is None or len(dtype.names) != len(node["fields"]):
-        raise ValueError("the fields are not those of the dtype")
-    whole = np.zeros(shape, dtype, order)
-    for name, content in zip(dtype.names, node["fields"], strict=True):
-        part = whole[name]
-        part[...] = _read_content(reader, content, part.dtype, part.shape, "C")
+def _read_structured(reader: Reader, node: dict[str, Any], form: _Form) -> Array:
+    names, fields = form.dtype.names or (), node["fields"]
+    form.check(is_whole=len(names) == len(fields))
+    parts = []
+    for name, content in zip(names, fields, strict=True):
+        part = form.dtype[name]
+        parts.append(_read_content(reader, content, _Form(part.base, form.shape + part.shape, "C")))
+    whole = np.zeros(form.shape, form.dtype, form.order)
+    for name, content in zip(names, parts, strict=True):
+        whole[name][...] = content
     return whole
 
 
+_MASKED_STATE = {"_fill_value", "_hardmask", "_sharedmask", "_isfield", "_baseclass", "_optinfo", "_basedict", "_mask"}
+
+
 def _write_masked(writer: Writer, value: Any, node: dict[str, Any], path: Path) -> None:
-    if value.__dict__.get("_optinfo") or value._basedict.keys() - {"_basedict"}:
+    own: dict[str, Any] = vars(value)  # the public `mask` and `fill_value` make what is not there
+    if own.keys() - _MASKED_STATE or own["_optinfo"] or own["_basedict"]:
         raise ValueNotStorable(render(path), "this MaskedArray has attributes of its own")
-    writer.claim_memory(owner_of(value.data), value.data, path)
-    node["data"], mask = {}, value._mask
-    write_array(writer, value.data, node["data"], path)
+    claim_memory(writer, value.data, path)
+    node["data"], mask, fill_value = {}, own["_mask"], own["_fill_value"]
+    with writer.sealing():
+        write_array(writer, value.data, node["data"], path)
     if mask is not np.ma.nomask:
-        writer.claim_memory(owner_of(mask), mask, path)
+        claim_memory(writer, mask, path)
         node["mask"] = {}
         write_array(writer, mask, node["mask"], path)
-    if value._fill_value is not None:
+    if fill_value is not None:
         node["fill_value"] = {}
-        write_array(writer, np.asarray(value._fill_value), node["fill_value"], path)
+        write_array(writer, np.asarray(fill_value), node["fill_value"], path)
     if value.hardmask:
         node["hard"] = True
 
@@ -216,7 +240,7 @@ def _write_masked(writer: Writer, value: Any, node: dict[str, Any], path: Path) 
 def _read_masked(reader: Reader, node: dict[str, Any]) -> object:
     mask = read_array(reader, node["mask"]) if "mask" in node else np.ma.nomask
     data = read_array(reader, node["data"])
-    array = np.ma.MaskedArray(data, mask=mask, hard_mask=node.get("hard", False))
+    array: Any = np.ma.MaskedArray(data, mask=mask, hard_mask=node.get("hard", False))
     if "fill_value" in node:
         array.fill_value = read_array(reader, node["fill_value"])[()]
     return array
@@ -226,20 +250,13 @@ def _read_masked(reader: Reader, node: dict[str, Any]) -> object:
 
 
 def _write_scalar(writer: Writer, value: Any, node: dict[str, Any], path: Path) -> None:
-    if isinstance(value, np.void) or value.dtype.kind in "mM":
+    kind = value.dtype.kind
+    if kind in "VmM":
         write_array(writer, np.asarray(value), node, path)
         return
-    node["dtype"] = write_dtype(value.dtype, path)
-    if isinstance(value, str | bytes):
-        node["dtype"] = value.dtype.kind  # its length is that of the text, with trailing NULs
-    node["value"] = writer.node(_python(value), path)
-
-
-def _python(value: Any) -> object:
-    for kind in (str, bytes):
-        if isinstance(value, kind):
-            return kind(value)
-    return value.item()
+    # The length of a text is that of its value, with trailing NULs; so `item()`, which cuts them off, will not do.
+    node["dtype"] = kind if kind in "US" else write_dtype(value.dtype, path)
+    node["value"] = writer.node({"U": str, "S": bytes}.get(kind, np.generic.item)(value), path)
 
 
 def _read_scalar(reader: Reader, node: dict[str, Any]) -> object:
@@ -249,7 +266,7 @@ def _read_scalar(reader: Reader, node: dict[str, Any]) -> object:
 
 
 READERS: dict[str, Read] = {
-    "ndarray": lambda reader, node: read_array(reader, node, register=True),
+    "ndarray": read_array,
     "numpy": _read_scalar,
     "dtype": lambda _reader, node: read_dtype(node["dtype"]),
     "MaskedArray": _read_masked,

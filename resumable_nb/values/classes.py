@@ -10,20 +10,19 @@ import dataclasses
 import enum
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from inspect import getattr_static
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from resumable_nb.errors import ValueNotStorable
-from resumable_nb.values.codec import Codec, Path, at_field, render
+from resumable_nb.errors import ValueNotLoadable, ValueNotStorable
+from resumable_nb.values.codec import Codec, Path, at_field, render, root
 
 if TYPE_CHECKING:
     from resumable_nb.values.reader import Reader
     from resumable_nb.values.writer import Writer
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
-_MISSING = object()
 
 
 def codec(kind: type) -> Codec | None:
@@ -78,7 +77,7 @@ def _name_class(value: object, node: dict[str, Any], path: Path) -> None:
 
 
 def read(reader: Reader, node: dict[str, Any]) -> object:
-    """The object that a node with a `$module` stands for. Raises ValueNotLoadable if its class is not the one it was."""
+    """The object that a node with a `$module` stands for. Raises ValueNotLoadable if its class is not what it was."""
     module, qualname = node["$module"], node["$type"]
     kind = reader.resolve(module, qualname)
     if kind is None:
@@ -128,15 +127,19 @@ def _walk(names: Mapping[str, Any], qualname: str) -> type | None:
 # ---- state of an instance
 
 
-@lru_cache(maxsize=1024)
+_known_slots: WeakKeyDictionary[type, dict[str, MemberDescriptorType]] = WeakKeyDictionary()
+
+
 def _slots(kind: type) -> dict[str, MemberDescriptorType]:
     """Name → slot, the bases' first."""
-    return {
-        name: member
-        for base in reversed(kind.__mro__)
-        for name, member in vars(base).items()
-        if type(member) is MemberDescriptorType
-    }
+    if kind not in _known_slots:
+        _known_slots[kind] = {
+            name: member
+            for base in reversed(kind.__mro__)
+            for name, member in vars(base).items()
+            if type(member) is MemberDescriptorType
+        }
+    return _known_slots[kind]
 
 
 def state_of(value: object, skip: Iterable[str] = ()) -> dict[str, Any]:
@@ -171,7 +174,7 @@ def _restore(shell: object, name: str, value: Any) -> None:
 def _write_fields(
     writer: Writer, names: Iterable[str], state: dict[str, Any], node: dict[str, Any], path: Path
 ) -> None:
-    """Fields in the order of the class, then what is not as it usually is: `$absent` fields, other attributes in `$dict`."""
+    """Fields in the order of the class, then what is not as usual: `$absent` fields, other attributes in `$dict`."""
     absent, rest = [], dict(state)
     for name in names:
         if name[:1] == "$":
@@ -209,10 +212,9 @@ def _stored_fields(reader: Reader, node: dict[str, Any], known: Iterable[str]) -
     return stored
 
 
-def _check_new(reader: Reader, node: dict[str, Any], name: str) -> None:
-    raise reader.fail(
-        f"the class {node['$module']}.{node['$type']} has a new field {name!r} without a simple default, and none is stored"
-    )
+def _no_default(reader: Reader, node: dict[str, Any], name: str) -> ValueNotLoadable:
+    """The error for a field that the class did not have when the object was stored."""
+    return reader.fail(f"{node['$module']}.{node['$type']} has a new field {name!r}, for which nothing is stored")
 
 
 # ---- dataclasses
@@ -224,14 +226,14 @@ def _write_dataclass(writer: Writer, value: Any, node: dict[str, Any], path: Pat
     fields = dataclasses.fields(value)
     for field in fields:
         # A default that stands in the class only: stored as well, so that the value does not change with the class.
-        if field.name not in state and field.default is not dataclasses.MISSING:
-            if getattr_static(kind, field.name, _MISSING) is field.default:
-                state[field.name] = field.default
+        in_class = field.default is not dataclasses.MISSING and getattr_static(kind, field.name, None) is field.default
+        if in_class and field.name not in state:
+            state[field.name] = field.default
     _write_fields(writer, [field.name for field in fields], state, node, path)
 
 
 def _read_dataclass(reader: Reader, node: dict[str, Any], kind: type) -> object:
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    fields = {field.name: field for field in dataclasses.fields(kind)}
     stored = _stored_fields(reader, node, fields)
     shell = reader.built(node, object.__new__(kind))
     for name, field in fields.items():
@@ -249,7 +251,7 @@ def _new_default(reader: Reader, node: dict[str, Any], name: str, default: Any, 
     if factory in (list, dict, set, tuple, str, int, float, bool, frozenset, bytes):
         return factory()
     if default is dataclasses.MISSING:
-        _check_new(reader, node, name)
+        raise _no_default(reader, node, name)
     return default
 
 
@@ -293,7 +295,7 @@ def _read_model(reader: Reader, node: dict[str, Any], kind: Any) -> object:
     allows_extra = kind.model_config.get("extra") == "allow"
     slots["__pydantic_extra__"].__set__(shell, extra if allows_extra else None)
     slots["__pydantic_private__"].__set__(shell, _private(reader, node, kind))
-    usual = [name for name in stored] + list(extra)
+    usual = [*stored, *extra]
     fields_set = {reader.value(name) for name in node.get("$fields_set", usual)}
     slots["__pydantic_fields_set__"].__set__(shell, fields_set)
     return shell
@@ -302,7 +304,7 @@ def _read_model(reader: Reader, node: dict[str, Any], kind: Any) -> object:
 def _new_model_default(reader: Reader, node: dict[str, Any], name: str, field: Any) -> Any:
     factory = field.default_factory
     if field.is_required():
-        _check_new(reader, node, name)
+        raise _no_default(reader, node, name)
     if factory is None:
         return field.get_default()
     return _new_default(reader, node, name, dataclasses.MISSING, factory)
@@ -336,18 +338,16 @@ def _enum_value(writer: Writer, value: enum.Enum, path: Path) -> Any:
 
 
 def _read_enum(reader: Reader, node: dict[str, Any], kind: type[enum.Enum]) -> object:
-    from resumable_nb.values.writer import Writer
-
     name = node["name"]
     member: enum.Enum | None = kind.__members__.get(name)
     if member is None and issubclass(kind, enum.Flag):
         value = reader.value(node["value"])
-        member = kind._value2member_map_.get(value)  # type: ignore[assignment]  # values are members
+        member = kind._value2member_map_.get(value)
         if member is None:  # a combination that was not made here yet; not `kind(value)`, which may be the user's code
             member = vars(enum.Flag)["_missing_"].__func__(kind, value)
     if member is None:
         raise reader.fail(f"the enum {node['$module']}.{node['$type']} has no longer the member {name!r}")
-    if member._name_ != name or _enum_value(Writer(), member, (None, "%s", "value")) != node["value"]:
+    if member._name_ != name or _enum_value(reader.writer(), member, root("value")) != node["value"]:
         raise reader.fail(f"the member {name!r} of {node['$module']}.{node['$type']} has another value than was stored")
     return member
 
@@ -369,7 +369,7 @@ def _read_namedtuple(reader: Reader, node: dict[str, Any], kind: Any) -> object:
     items = []
     for name in kind._fields:
         if name not in stored and name not in kind._field_defaults:
-            _check_new(reader, node, name)
+            raise _no_default(reader, node, name)
         items.append(reader.value(stored[name]) if name in stored else kind._field_defaults[name])
     shell = tuple.__new__(kind, items)
     for name, value in _read_names(reader, node.get("$dict", [])).items():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from resumable_nb.values.secrets import redact_text
@@ -14,14 +15,17 @@ if TYPE_CHECKING:
 Node = Any
 """A JSON tree: None, bool, int, finite float, str, list of trees, dict of str to trees."""
 Path = tuple[Any, str, object]
-"""Where in a value: (path of the container or None, how the last part is shown, the last part). Made often, shown seldom."""
+"""Where in a value: (path of the container or None, how the last part is shown, the last part)."""
+_dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class Codec(NamedTuple):
     """How the values of one type are written.
 
-    `write(writer, value, node, path)` fills a node that already has its `$type`. `shared`: the values are mutable, so two
-    names for one of them must come back as one.
+    Attributes:
+        tag: the `$type` of the node.
+        write: called with (writer, value, node, path); fills the node, which has its `$type` already.
+        shared: the values are mutable, so two names for one of them must come back as one.
     """
 
     tag: str
@@ -30,6 +34,24 @@ class Codec(NamedTuple):
 
 
 Read = Callable[["Reader", dict[str, Any]], object]
+
+
+def dump(tree: Node) -> str:
+    """A tree as the text that is stored."""
+    return _dumps(tree)
+
+
+def containers(tree: Node) -> Iterator[Any]:
+    """Every list and dict of a tree in the order of the text. `{"$ref": n}` means the n-th of them."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if type(node) is dict:
+            yield node
+            stack.extend(reversed(node.values()))
+        elif type(node) is list:
+            yield node
+            stack.extend(reversed(node))
 
 
 def root(name: str) -> Path:

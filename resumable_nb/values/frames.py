@@ -1,8 +1,10 @@
 """Codecs of pandas. Imported only once a value of pandas comes.
 
-Frames are taken apart into columns and columns into the exact arrays that pandas keeps them in, and are put together from
-those: no parser, no inference, no file format in between that bends types.
+Frames are taken apart into columns and columns into the exact arrays that pandas keeps them in, and are put together
+from those: no parser, no inference, no file format in between that bends types.
 """
+
+# ruff: noqa: TID253  # see above
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def write_values(writer: Writer, values: Any, path: Path, *, is_column: bool = F
         values = values.to_numpy()
     if isinstance(values, np.ndarray):
         if is_column:
-            writer.claim_memory(arrays.owner_of(values), values, path, is_column=True)
+            arrays.claim_memory(writer, values, path, is_column=True)
         arrays.write_array(writer, values, node, path)
         node.pop("writeable", None)  # under copy-on-write pandas hands out what it keeps as read-only
         return node
@@ -77,7 +79,7 @@ def _read_masked(kind: Callable[..., Any]) -> Callable[[Reader, dict[str, Any]],
 
 def _write_string(writer: Writer, values: Any, node: dict[str, Any], path: Path) -> None:
     node["dtype"] = _string_dtype(values.dtype)
-    items = [None if item is pd.NA or item != item else item for item in values]
+    items = [item if isinstance(item, str) else None for item in values]
     node["items"] = writer.items(items, path)
 
 
@@ -86,7 +88,8 @@ def _string_dtype(dtype: Any) -> Node:
 
 
 def _read_string_dtype(node: Node) -> Any:
-    return pd.StringDtype(node["storage"], na_value={"NA": pd.NA, "nan": np.nan}[node["missing"]])
+    missing: Any = {"NA": pd.NA, "nan": np.nan}[node["missing"]]
+    return pd.StringDtype(node["storage"], na_value=missing)
 
 
 def _read_string(reader: Reader, node: dict[str, Any]) -> Any:
@@ -121,7 +124,8 @@ def _write_period(writer: Writer, values: Any, node: dict[str, Any], path: Path)
 
 
 def _read_period(reader: Reader, node: dict[str, Any]) -> Any:
-    return pd.arrays.PeriodArray(arrays.read_array(reader, node["values"]), dtype=pandas_dtype(node["dtype"]))
+    dtype: Any = pandas_dtype(node["dtype"])
+    return pd.arrays.PeriodArray(arrays.read_array(reader, node["values"]), dtype=dtype)
 
 
 def _write_interval(writer: Writer, values: Any, node: dict[str, Any], path: Path) -> None:
@@ -285,21 +289,20 @@ def _write_multi(writer: Writer, value: Any, node: dict[str, Any], path: Path) -
     node["levels"] = [writer.sealed(level.rename(None), at_field(path, "levels")) for level in value.levels]
     node["codes"] = []
     for codes in value.codes:
-        node["codes"].append(content := {})
-        arrays.write_array(writer, np.array(codes), content, path)
+        node["codes"].append({})
+        arrays.write_array(writer, np.array(codes), node["codes"][-1], path)
     if value.sortorder is not None:
         node["sortorder"] = int(value.sortorder)
 
 
 def _read_multi(reader: Reader, node: dict[str, Any]) -> object:
     levels = [_index(reader, level) for level in node["levels"]]
-    codes = [arrays.read_array(reader, content) for content in node["codes"]]
+    codes: Any = [arrays.read_array(reader, content) for content in node["codes"]]
     if len({len(content) for content in codes}) != 1 or len(levels) != len(codes):
         raise ValueError("the levels of the index have different lengths")
-    if any(
-        len(content) and not -1 <= content.min() <= content.max() < len(level) for level, content in zip(levels, codes)
-    ):
-        raise ValueError("a code of the index is outside of its level")
+    for level, content in zip(levels, codes, strict=True):
+        if len(content) and not -1 <= content.min() <= content.max() < len(level):
+            raise ValueError("a code of the index is outside of its level")
     names = [reader.value(name) for name in node["names"]]
     return pd.MultiIndex(levels, codes, names=names, sortorder=node.get("sortorder"), verify_integrity=False)
 
@@ -307,7 +310,7 @@ def _read_multi(reader: Reader, node: dict[str, Any]) -> object:
 def _index(reader: Reader, node: Node) -> Any:
     index = reader.value(node)
     if not isinstance(index, pd.Index):
-        raise ValueError("what should be an index is none")
+        raise TypeError("what should be an index is none")
     return index
 
 
@@ -400,7 +403,8 @@ def _write_period_scalar(_writer: Writer, value: Any, node: dict[str, Any], path
 
 
 def _read_period_scalar(_reader: Reader, node: dict[str, Any]) -> object:
-    return pd.Period(ordinal=node["ordinal"], freq=pandas_dtype(node["dtype"]).freq)
+    dtype: Any = pandas_dtype(node["dtype"])
+    return pd.Period(ordinal=node["ordinal"], freq=dtype.freq)
 
 
 def _write_interval_scalar(writer: Writer, value: Any, node: dict[str, Any], path: Path) -> None:

@@ -1,29 +1,22 @@
-"""Many names in one document: aliases across names are kept, and names that cannot be stored are left out with the reason."""
+"""Many names in one document: aliases across names are kept, and what cannot be stored is left out with the reason."""
 
 from __future__ import annotations
 
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from resumable_nb.errors import ValueNotStorable
 from resumable_nb.values import classes
-from resumable_nb.values.codec import Node, Path, at_key, first_key, render, root
-from resumable_nb.values.secrets import WHY, contains_secret, is_credential_name, redact_text
-from resumable_nb.values.writer import (
-    DEFAULT_LIMIT_BYTES,
-    TOO_DEEP,
-    PastLimit,
-    Shared,
-    Writer,
-    changed,
-    dump,
-    too_large,
-)
+from resumable_nb.values.codec import Node, Path, at_key, dump, first_key, render, root
+from resumable_nb.values.secrets import WHY, contains_secret, is_credential_name
+from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, TOO_DEEP, PastLimit, Shared, Writer, changed, too_large
+
+if TYPE_CHECKING:
+    from resumable_nb.errors import ValueNotStorable
 
 _MAX_REACH = 200_000
 """Objects looked at behind something that cannot be stored, to find what it shares with other names."""
@@ -59,6 +52,7 @@ class NamesWriter(Writer):
         return None
 
     def share(self, value: object, node: Any) -> Shared:
+        """Remember a mutable object, and that this name reaches it."""
         self.reached[self._name].add(id(value))
         return super().share(value, node)
 
@@ -66,17 +60,17 @@ class NamesWriter(Writer):
         self.reached[self._name].add(id(entry.value))
         return super()._ref(entry, path)
 
-    def _stand_in(self, value: object, path: Path, error: ValueNotStorable) -> Node:
+    def _stand_in(self, value: object, _path: Path, error: ValueNotStorable) -> Node:
         self._fail(error.path, error.why)
         self._reach(value)
         return None
 
-    def _overlap(self, path: Path, earlier: Path) -> None:
+    def overlap(self, path: Path, earlier: Path) -> None:
         """Both names fail: were one restored and the other rebuilt, they would be split."""
         other = str(first_key(earlier))
         if other != self._name:
             self.failed.setdefault(other, f"it shares memory with {self._name!r}, of which it would become a copy")
-        super()._overlap(path, earlier)
+        super().overlap(path, earlier)
 
     def _fail(self, path: str, why: str) -> None:
         where = path.removeprefix(f"names[{self._name!r}]")

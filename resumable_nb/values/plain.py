@@ -14,12 +14,13 @@ from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo
 
 from resumable_nb.errors import ValueNotStorable
-from resumable_nb.values import codec
-from resumable_nb.values.codec import Codec, at_field, at_index, at_key, render
+from resumable_nb.values.codec import Codec, at_field, at_index, at_key, dump, render
+from resumable_nb.values.secrets import contains_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from resumable_nb.values import codec
     from resumable_nb.values.reader import Reader
     from resumable_nb.values.writer import Writer
 
@@ -49,8 +50,6 @@ def write_dict(writer: Writer, value: dict[Any, Any], node: dict[str, Any], path
 
 def _has_odd_key(value: dict[str, Any]) -> bool:
     """Whether a key is half a surrogate pair, or may be a credential: then `node` looks at each."""
-    from resumable_nb.values.secrets import contains_secret
-
     encoded = [key.encode("utf-8", "surrogatepass") for key in value]
     return any(contains_secret(key) for key in encoded) or not all(_is_unicode(key) for key in value)
 
@@ -73,7 +72,7 @@ def _pairs(writer: Writer, value: dict[Any, Any], path: codec.Path) -> list[list
     ]
 
 
-def _read_dict(reader: Reader, node: dict[str, Any]) -> dict[Any, Any]:
+def _read_dict(reader: Reader, node: dict[str, Any]) -> object:
     return _fill(reader, node, {})
 
 
@@ -129,8 +128,6 @@ def _read_deque(reader: Reader, node: dict[str, Any]) -> object:
 
 def _write_set(writer: Writer, value: Any, node: dict[str, Any], path: codec.Path) -> None:
     """Items sorted by their text. Items that are objects with an identity are written again in that order."""
-    from resumable_nb.values.writer import dump
-
     where = at_field(path, "items")
     scratch = writer.scratch()
     drafts = sorted(
@@ -150,8 +147,8 @@ def _read_set(reader: Reader, node: dict[str, Any]) -> object:
 
 
 def _write_namespace(writer: Writer, value: SimpleNamespace, node: dict[str, Any], path: codec.Path) -> None:
-    node["attributes"] = attributes = {}
-    write_dict(writer, vars(value), attributes, path)
+    node["attributes"] = {}
+    write_dict(writer, vars(value), node["attributes"], path)
 
 
 def _read_namespace(reader: Reader, node: dict[str, Any]) -> object:
@@ -175,6 +172,11 @@ def _read_slice(reader: Reader, node: dict[str, Any]) -> object:
 
 
 def _write_binary(writer: Writer, value: bytes, node: dict[str, Any], path: codec.Path) -> None:
+    node.update(writer.binary(value, path))
+
+
+def _write_bytearray(writer: Writer, value: bytearray, node: dict[str, Any], path: codec.Path) -> None:
+    writer.claim(value, None, path, overlaps=lambda _one, _other: True)  # an array may show these bytes
     node.update(writer.binary(bytes(value), path))
 
 
@@ -283,7 +285,7 @@ CODECS: dict[type, Codec] = {
     Counter: Codec("Counter", _write_mapping, shared=True),
     SimpleNamespace: Codec("SimpleNamespace", _write_namespace, shared=True),
     bytes: Codec("bytes", _write_binary),
-    bytearray: Codec("bytearray", _write_binary, shared=True),
+    bytearray: Codec("bytearray", _write_bytearray, shared=True),
     complex: Codec("complex", _write_number),
     Fraction: Codec("Fraction", _write_number),
     Decimal: Codec("Decimal", _write_text),

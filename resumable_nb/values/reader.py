@@ -6,14 +6,26 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from resumable_nb.errors import ResumableError, ValueNotLoadable
 from resumable_nb.values import classes, plain
-from resumable_nb.values.codec import Read
-from resumable_nb.values.writer import containers
+from resumable_nb.values.codec import containers
+from resumable_nb.values.writer import Writer
 
-DAMAGED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, NotImplementedError)
+if TYPE_CHECKING:
+    from resumable_nb.values.codec import Read
+
+DAMAGED = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    NotImplementedError,
+    MemoryError,
+)
 """What a text that this package did not write may lead to."""
 
 
@@ -38,7 +50,7 @@ class Reader:
         self._shells: dict[int, object] | None = {} if has_refs else None
         self._open: set[int] = set()
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
@@ -119,6 +131,10 @@ class Reader:
             raise ValueNotLoadable(f"{self.what} cannot be loaded: its blob {digest[:12]}… is damaged")
         return content
 
+    def writer(self) -> Writer:
+        """A writer, to compare what is stored with what is here."""
+        return Writer()
+
     def fail(self, why: str) -> ValueNotLoadable:
         """The error that says what is missing; to be raised."""
         return ValueNotLoadable(f"{self.what} cannot be loaded: {why}")
@@ -132,10 +148,10 @@ def _reader_of(tag: str) -> Read:
     """Builtins first; numpy and pandas are imported when a value of theirs comes."""
     if tag in plain.READERS:
         return plain.READERS[tag]
-    from resumable_nb.values import arrays
+    from resumable_nb.values import arrays  # noqa: PLC0415  # imports numpy
 
     if tag in arrays.READERS:
         return arrays.READERS[tag]
-    from resumable_nb.values import frames
+    from resumable_nb.values import frames  # noqa: PLC0415  # imports pandas
 
     return frames.READERS[tag]

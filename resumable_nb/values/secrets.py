@@ -132,7 +132,7 @@ _PLAIN_TOKENS = {
 
 @lru_cache(maxsize=4096)
 def is_credential_name(name: str) -> bool:
-    """Whether a name says that it holds a credential: `api_key`, `GITHUB_TOKEN`, `dbPassword`; not `tokens` or `key`."""
+    """Whether a name says that it holds a credential: `api_key`, `GITHUB_TOKEN`, `dbPassword`; not `tokens`, `key`."""
     if len(name) > 80:
         return False
     words = [word.lower() for word in _WORD.findall(name)]

@@ -1,25 +1,24 @@
 """The walk from a value to a JSON tree: aliases, paths, blobs, limits.
 
-A tree holds only None, bool, int, finite float, str, list and str-keyed dict. What a type looks like in it is said by the
-codecs in `plain`, `classes`, `arrays` and `frames`.
+A tree holds only None, bool, int, finite float, str, list and str-keyed dict. What a type looks like in it is said by
+the codecs in `plain`, `classes`, `arrays` and `frames`.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from types import ModuleType, NoneType
+from types import NoneType
 from typing import Any
 
 from resumable_nb.errors import ValueNotStorable
 from resumable_nb.values import classes, plain
-from resumable_nb.values.codec import Codec, Node, Path, at_index, at_key, render
+from resumable_nb.values.codec import Codec, Node, Path, at_index, containers, render
 from resumable_nb.values.secrets import WHY, contains_secret, environment_secrets, is_credential_item
 
 MAX_DEPTH = 200
@@ -31,25 +30,6 @@ MAX_INT_BITS = 2048
 """Python reads no decimal beyond 4,300 digits (640, if so configured)."""
 
 _LEAVES = {str, bool, NoneType, int, float}
-_dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")).encode
-
-
-def dump(tree: Node) -> str:
-    """A tree as the text that is stored."""
-    return _dumps(tree)
-
-
-def containers(tree: Node) -> Iterator[Any]:
-    """Every list and dict of a tree in the order of the text. `{"$ref": n}` means the n-th of them."""
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        if type(node) is dict:
-            yield node
-            stack.extend(reversed(node.values()))
-        elif type(node) is list:
-            yield node
-            stack.extend(reversed(node))
 
 
 class Shared:
@@ -85,7 +65,7 @@ class Writer:
         self._other, self._size, self._depth = other, 0, 0
         self._refs: list[tuple[dict[str, Any], Any]] = []
         self._sealed_from = 0
-        self._memory: dict[int, tuple[object, list[tuple[Any, Path, bool]]]] = {}
+        self._memory: dict[int, tuple[object, list[tuple[Any, Path]]]] = {}
 
     def node(self, value: Any, path: Path) -> Node:
         """The tree of `value`."""
@@ -209,20 +189,16 @@ class Writer:
             return values
         return [self.node(item, at_index(path, i)) for i, item in enumerate(values)]
 
-    def claim_memory(self, owner: object, array: Any, path: Path, *, is_column: bool = False) -> None:
-        """Note whose memory an array shows. Two arrays over the same bytes would be split, so the second is refused.
-
-        Columns of frames are compared with arrays only: between frames, pandas copies on write.
-        """
-        from resumable_nb.values.arrays import share_memory
-
+    def claim(self, owner: object, part: Any, path: Path, *, overlaps: Callable[[Any, Any], bool]) -> None:
+        """Note that `part` shows the memory of `owner`, and refuse it if a part before shows the same bytes."""
         known = self._memory.setdefault(id(owner), (owner, []))[1]
-        for other, other_path, was_column in known:
-            if not (is_column and was_column) and share_memory(array, other):
-                self._overlap(path, other_path)
-        known.append((array, path, is_column))
+        for other, other_path in known:
+            if overlaps(part, other):
+                self.overlap(path, other_path)
+        known.append((part, path))
 
-    def _overlap(self, path: Path, earlier: Path) -> None:
+    def overlap(self, path: Path, earlier: Path) -> None:
+        """Refuse an array that shows bytes which an array before shows as well: they would become two."""
         raise ValueNotStorable(
             render(path), f"it shares memory with {render(earlier)}, of which it would become a copy"
         )
@@ -239,10 +215,14 @@ class Writer:
         return {"sha256": digest, "size": len(content)}
 
     def grow(self, size_bytes: int, path: Path) -> None:
-        """Count what is about to be written. Raises ValueNotStorable beyond the limit."""
+        """Count what is about to be written, against the limit."""
+        self.check_room(size_bytes, path)
         self._size += size_bytes
-        if self._size > self.limit_bytes:
-            raise PastLimit(render(path), too_large(self._size, self.limit_bytes))
+
+    def check_room(self, size_bytes: int, path: Path) -> None:
+        """Raises ValueNotStorable if so much more would pass the limit."""
+        if self._size + size_bytes > self.limit_bytes:
+            raise PastLimit(render(path), too_large(self._size + size_bytes, self.limit_bytes))
 
     def _stand_in(self, value: object, path: Path, error: ValueNotStorable) -> Node:
         if self._other is None:
@@ -258,8 +238,8 @@ class Writer:
 
 
 class PastLimit(Exception):
-    """The value is too large or too deep. No stand-in can be given, as it would hide what differs; so this passes through
-    the walk, and whoever began it raises ValueNotStorable.
+    """The value is too large or too deep. No stand-in can be given, as it would hide what differs; so this passes
+    through the walk, and whoever began it raises ValueNotStorable.
     """
 
     def __init__(self, path: str, why: str) -> None:
@@ -288,11 +268,12 @@ def _describe(kind: type) -> str:
 def _codec_of_library(kind: type) -> Codec | None:
     """Look in the codecs of numpy and pandas, which are imported only once a value of theirs comes."""
     library = (kind.__module__ or "").partition(".")[0]
-    codecs: ModuleType
     if library == "numpy" and "numpy" in sys.modules:
-        from resumable_nb.values import arrays as codecs
-    elif library == "pandas" and "pandas" in sys.modules:
-        from resumable_nb.values import frames as codecs
-    else:
-        return None
-    return codecs.codec(kind)
+        from resumable_nb.values import arrays  # noqa: PLC0415  # imports numpy
+
+        return arrays.codec(kind)
+    if library == "pandas" and "pandas" in sys.modules:
+        from resumable_nb.values import frames  # noqa: PLC0415  # imports pandas
+
+        return frames.codec(kind)
+    return None
