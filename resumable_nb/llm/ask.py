@@ -1,0 +1,264 @@
+"""`ask`: instructions, what the research state knows, and a question; text or a validated object back.
+
+Over Chat Completions, which OpenAI, Ollama, vLLM and llama.cpp all serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from resumable_nb.calls.http import REPLAYED
+from resumable_nb.calls.protocol import current_scope
+from resumable_nb.errors import UsageError
+from resumable_nb.llm import models
+from resumable_nb.llm.forms import Unfit
+from resumable_nb.llm.questions import Question, Reply, Wish
+
+if TYPE_CHECKING:
+    import openai
+
+T = TypeVar("T")
+
+INSTRUCTIONS = (
+    "You help with a piece of research. What is known so far follows. Answer the user's question from it and from what "
+    "the question itself gives, and say so where that is not enough. Be brief and exact."
+)
+
+
+@overload
+def ask(prompt: str, response_format: None = None, **options: Any) -> str: ...
+@overload
+def ask(prompt: str, response_format: type[T], **options: Any) -> T: ...
+@overload
+def ask(prompt: str, response_format: Any, **options: Any) -> Any: ...
+def ask(
+    prompt: str,
+    response_format: Any = None,
+    *,
+    model: str | None = None,
+    client: openai.OpenAI | None = None,
+    stream: bool = False,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    instructions: str = INSTRUCTIONS,
+    retries: int = 1,
+    **options: Any,
+) -> Any:
+    """The model's answer to one question. It knows the research state as of the start of this branch.
+
+    Inside a step the answer is durable: asked once, paid once, and replayed after a crash.
+
+    Args:
+        prompt: the question.
+        response_format: a pydantic model, or any type that pydantic understands (`list[str]`, `Literal["a", "b"]`);
+            None for text.
+        model: its name. None: `RESUMABLE_NB_MODEL`, else a default.
+        client: a `resumable_nb.OpenAI`. None: the endpoint of the environment, else the embedded model.
+        stream: print the answer as it comes.
+        max_tokens: at most that many tokens of answer.
+        temperature: 0 for the most likely answer. None: the server's default; 0 for the embedded model.
+        instructions: what the model is told before the state.
+        retries: how often an answer that does not fit `response_format` is asked for again, by a new request that tells
+            the model what was wrong.
+        **options: of `client.chat.completions.create`.
+
+    Returns:
+        The text, or the validated object.
+
+    Raises:
+        NoModel: No model is configured, and none is embedded.
+        AnswerRejected: No answer fits `response_format`, or the model refused.
+        CallError: A streamed answer broke off.
+    """
+    asked = _client(embedded=models.wants_embedded(model)) if client is None else _checked(client)
+    wish = Wish(
+        prompt=prompt,
+        response_format=response_format,
+        model=model,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        instructions=instructions,
+        options=options,
+    )
+    question = Question(wish, asked.base_url)
+    send = _streamed if stream else _whole
+    for _ in range(max(retries, 0) + 1):
+        with contextlib.suppress(Unfit), _hint(question.model):
+            return question.judge(send(asked, question.request()))
+    raise question.rejection()
+
+
+@overload
+async def aask(prompt: str, response_format: None = None, **options: Any) -> str: ...
+@overload
+async def aask(prompt: str, response_format: type[T], **options: Any) -> T: ...
+@overload
+async def aask(prompt: str, response_format: Any, **options: Any) -> Any: ...
+async def aask(
+    prompt: str,
+    response_format: Any = None,
+    *,
+    model: str | None = None,
+    client: openai.AsyncOpenAI | None = None,
+    stream: bool = False,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    instructions: str = INSTRUCTIONS,
+    retries: int = 1,
+    **options: Any,
+) -> Any:
+    """`ask` for async code, as in `await asyncio.gather(*[aask(q) for q in questions])`. For all else see `ask`."""
+    asked = _async_client(embedded=models.wants_embedded(model)) if client is None else _checked(client)
+    wish = Wish(
+        prompt=prompt,
+        response_format=response_format,
+        model=model,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        instructions=instructions,
+        options=options,
+    )
+    question = Question(wish, asked.base_url)
+    send = _streamed_async if stream else _whole_async
+    for _ in range(max(retries, 0) + 1):
+        with contextlib.suppress(Unfit), _hint(question.model):
+            return question.judge(await send(asked, question.request()))
+    raise question.rejection()
+
+
+def context_message() -> dict[str, str]:
+    """The research state as a system message for a client of your own: `messages=[context_message(), …]`.
+
+    Raises:
+        UsageError: No thread is open.
+    """
+    scope = current_scope()
+    if scope is None:
+        raise UsageError("context_message() needs an open thread: run `%resumable open THREAD` first.")
+    return {"role": "system", "content": scope.context()}
+
+
+# ---------------------------------------------------------------- sending
+def _whole(client: Any, request: dict[str, Any]) -> Reply:
+    return _reply(client.chat.completions.with_raw_response.create(**request))
+
+
+async def _whole_async(client: Any, request: dict[str, Any]) -> Reply:
+    return _reply(await client.chat.completions.with_raw_response.create(**request))
+
+
+def _streamed(client: Any, request: dict[str, Any]) -> Reply:
+    raw = client.chat.completions.with_raw_response.create(**_streaming(request))
+    heard = _Heard(recorded=REPLAYED in raw.headers)
+    with raw.parse() as chunks:
+        for chunk in chunks:
+            heard.take(chunk)
+    return heard.reply()
+
+
+async def _streamed_async(client: Any, request: dict[str, Any]) -> Reply:
+    raw = await client.chat.completions.with_raw_response.create(**_streaming(request))
+    heard = _Heard(recorded=REPLAYED in raw.headers)
+    async with raw.parse() as chunks:
+        async for chunk in chunks:
+            heard.take(chunk)
+    return heard.reply()
+
+
+def _streaming(request: dict[str, Any]) -> dict[str, Any]:
+    """With the tokens told at the end: a stream that nobody asks for them costs the accounts its numbers."""
+    return {"stream_options": {"include_usage": True}, **request, "stream": True}
+
+
+def _reply(raw: Any) -> Reply:
+    choice = raw.parse().choices[0]
+    message = choice.message
+    return Reply(message.content or "", choice.finish_reason or "stop", message.refusal, REPLAYED in raw.headers)
+
+
+class _Heard:
+    """A streamed answer, printed as it comes."""
+
+    def __init__(self, *, recorded: bool) -> None:
+        self._recorded = recorded
+        self._pieces: list[str] = []
+        self._refusal: list[str] = []
+        self._finish_reason: str | None = None
+
+    def take(self, chunk: openai.types.chat.ChatCompletionChunk) -> None:
+        """Print one more chunk."""
+        for choice in chunk.choices[:1]:
+            self._finish_reason = choice.finish_reason or self._finish_reason
+            self._refusal += [choice.delta.refusal] if choice.delta.refusal else []
+            if choice.delta.content:
+                self._pieces.append(choice.delta.content)
+                print(choice.delta.content, end="", flush=True)  # noqa: T201, what `stream=True` is for
+
+    def reply(self) -> Reply:
+        """The whole."""
+        print()  # noqa: T201
+        return Reply("".join(self._pieces), self._finish_reason, "".join(self._refusal) or None, self._recorded)
+
+
+# ---------------------------------------------------------------- clients
+@contextlib.contextmanager
+def _hint(model: str) -> Iterator[None]:
+    """Where the server has no such model: say how to name another."""
+    import openai  # noqa: PLC0415, half a second
+
+    try:
+        yield
+    except openai.NotFoundError as error:
+        error.add_note(f"ask() asked for the model {model!r}. Name another with `model=` or RESUMABLE_NB_MODEL.")
+        raise
+
+
+def _client(*, embedded: bool) -> openai.OpenAI:
+    where = models.endpoint() if not embedded else models.EMBEDDED
+    return _cached_client(where, models.settings())
+
+
+@functools.lru_cache(maxsize=4)
+def _cached_client(where: models.Endpoint, _settings: tuple[str | None, ...]) -> openai.OpenAI:
+    """One client for many questions: making one costs 20 ms."""
+    from resumable_nb.llm.clients import OpenAI  # noqa: PLC0415, imports openai
+
+    return OpenAI(api_key=where.api_key, base_url=where.base_url)
+
+
+_async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, openai.AsyncOpenAI]]
+_async_clients = weakref.WeakKeyDictionary()
+
+
+def _async_client(*, embedded: bool) -> openai.AsyncOpenAI:
+    """One client per event loop: connections belong to the loop that opened them."""
+    from resumable_nb.llm.clients import AsyncOpenAI  # noqa: PLC0415, imports openai
+
+    where = models.endpoint() if not embedded else models.EMBEDDED
+    clients = _async_clients.setdefault(asyncio.get_running_loop(), {})
+    settings = where, models.settings()
+    if settings not in clients:
+        clients[settings] = AsyncOpenAI(api_key=where.api_key, base_url=where.base_url)
+    return clients[settings]
+
+
+def _checked(client: Any) -> Any:
+    """A client whose calls are journaled.
+
+    Raises:
+        UsageError: They are not, or it is no client of OpenAI.
+    """
+    from resumable_nb.llm.http_clients import AsyncDurableClient, DurableClient  # noqa: PLC0415
+
+    # `_client` is where the SDK keeps the HTTP client that it was given
+    if isinstance(getattr(client, "_client", None), (DurableClient, AsyncDurableClient)):
+        return client
+    raise UsageError(
+        f"ask(client=…) got {type(client).__module__}.{type(client).__qualname__}, whose calls are not journaled: they "
+        "would be paid again after a crash. Use resumable_nb.OpenAI(…) with the same arguments (aask: AsyncOpenAI)."
+    )
