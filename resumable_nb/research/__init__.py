@@ -1,0 +1,1 @@
+"""Research with a language model: where the texts come from."""

@@ -22,11 +22,11 @@ _NO_PROSE = re.compile(
     r">>>|::|={3,}|-{3,}|\*{4,}|\|.*\||```|https?://|^\s*(?:[#$%<.]|\.\. )|[{}<>=\\]|\[!|\]\(", re.MULTILINE
 )
 _SHORT, _LONG = 50, 260
-_STOP_WORDS = sorted(
-    "a after all also an and any are as at be been before but by can could do does for from had has have how if in into is it "
-    "its may more most no not of on one or other our out see should so some such than that the their them then there these "
-    "they this to too use used using was we were what when where which while who why will with would you your".split()
-)
+_STOP_WORDS = """
+a after all also an and any are as at be been before but by can could do does for from had has have how if in into
+is it its may more most no not of on one or other our out see should so some such than that the their them then
+there these they this to too use used using was we were what when where which while who why will with would you your
+""".split()  # noqa: SIM905 - forty lines of one word each are harder to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Texts(Mapping[str, str]):
             count: how many sentences at most.
             within: only of sources whose name begins with this.
         """
-        import bm25s  # noqa: PLC0415 - needs numpy, which a kernel that only skips steps can do without
+        import bm25s
 
         words = bm25s.tokenize([question], stopwords=_STOP_WORDS, return_ids=False, show_progress=False)[0]
         known = [word for word in words if word in self._ranking.vocab_dict]
@@ -95,7 +95,7 @@ class Texts(Mapping[str, str]):
 
     @cached_property
     def _ranking(self) -> Any:
-        import bm25s  # noqa: PLC0415
+        import bm25s
 
         ranking = bm25s.BM25()
         titled = [f"{s.source.partition(': ')[2]} {s.text}" for s in self.sentences]
@@ -112,7 +112,7 @@ class Texts(Mapping[str, str]):
 
 
 def load() -> Texts:
-    """The texts of this machine: the language reference of this Python, the descriptions of the packages it can import."""
+    """The texts of this machine: this Python's language reference, the descriptions of the packages it can import."""
     topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
     texts = {f"{REFERENCE}: {name}": text for name, text in sorted(topics.items())}
     return Texts({**texts, **dict(sorted(_descriptions()))})

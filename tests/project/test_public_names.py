@@ -13,17 +13,21 @@ import pytest
 import resumable_nb
 from resumable_nb import failpoints
 
-PUBLIC = (
-    "open, OpenAI, AsyncOpenAI, http_client, async_http_client, ask, context_message, durable, effect, approve, approval, "
-    "resource, track, map, State, ResearchState"
-).split(", ")
+PUBLIC = {
+    "open", "OpenAI", "AsyncOpenAI", "http_client", "async_http_client", "ask", "context_message", "durable", "effect",
+    "approve", "approval", "resource", "track", "map", "State", "ResearchState",
+}  # fmt: skip
 LATER = {"effect", "approve", "approval", "resource", "track", "map", "durable"}
 HEAVY = {"openai", "pandas", "numpy", "nbclient", "nbformat", "ipywidgets", "httpx2", "bm25s", "xllamacpp", "anthropic"}
+SHELL = (
+    "from IPython.core.interactiveshell import InteractiveShell as S; shell = S(); magic = shell.run_line_magic; "
+    "magic('load_ext', 'resumable_nb'); magic('resumable', 'open t --db t.duckdb')"
+)
 
 
 def test_the_public_names_are_those_of_the_design():
     """`__all__` holds the names of DESIGN section 9 that are built, and no others."""
-    assert sorted(resumable_nb.__all__) == sorted(set(PUBLIC) - LATER)
+    assert sorted(resumable_nb.__all__) == sorted(PUBLIC - LATER)
 
 
 def test_names_that_are_not_there_yet_are_not_there():
@@ -57,12 +61,12 @@ def test_lazy_names_and_types_agree():
 def test_an_unknown_name_is_an_attribute_error():
     """A typing error says which name is not there."""
     with pytest.raises(AttributeError, match="resumable_nb' has no attribute 'opne'"):
-        resumable_nb.opne  # noqa: B018
+        resumable_nb.opne
 
 
 def test_names_are_what_they_say_in_any_order_of_use():
     """`ask` is the function also after another name has loaded the module of the same name."""
-    run = "import resumable_nb as r; r.context_message; assert callable(r.ask) and callable(r.OpenAI) and callable(r.open)"
+    run = "import resumable_nb as r; r.context_message; assert all(map(callable, (r.ask, r.OpenAI, r.open)))"
 
     assert subprocess.run([sys.executable, "-c", run]).returncode == 0
 
@@ -83,9 +87,7 @@ def loaded_after(code: str) -> set[str]:
         "import resumable_nb",
         "import resumable_nb; resumable_nb.open('t', db='t.duckdb').close()",
         "import resumable_nb.cli",
-        "from IPython.core.interactiveshell import InteractiveShell as S\n"
-        "shell = S(); shell.run_line_magic('load_ext', 'resumable_nb'); "
-        "shell.run_line_magic('resumable', 'open t --db t.duckdb')",
+        SHELL,
     ],
 )
 def test_starting_costs_no_heavy_import(code, tmp_path, monkeypatch):

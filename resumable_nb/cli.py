@@ -1,0 +1,274 @@
+"""`resumable-nb`: run notebooks without a browser, and look into their stores. Handlers parse, call and show."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from resumable_nb import __version__
+from resumable_nb.errors import ResumableError, ThreadNotFound, UsageError
+from resumable_nb.terminal import one_line, plain, table
+
+if TYPE_CHECKING:
+    from resumable_nb.journal import Store
+
+Rows = tuple[Sequence[str], Sequence[Sequence[Any]]]
+_NO_TEXT = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+_DB = click.option(
+    "--db",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="RESUMABLE_NB_DB",
+    default="research.duckdb",
+    show_default=True,
+    help="The store.",
+)
+_THREAD = click.option(
+    "--thread",
+    metavar="ID",
+    envvar="RESUMABLE_NB_THREAD",
+    help="The thread; not needed where the store holds one only.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="resumable-nb")
+def cli() -> None:
+    """Notebook research that survives a dead kernel."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Do what the command line says, and end the process.
+
+    What goes wrong is said in one line on the error stream. Exit codes: 0 done, 1 failed, 2 the command was given
+    wrongly, 3 the notebook waits for a person's decision, 130 stopped by Ctrl-C.
+    """
+    try:
+        code = cli.main(arguments, prog_name="resumable-nb", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        code = _say_error(error.format_message(), error.exit_code)
+    except UsageError as error:
+        code = _say_error(str(error), 2)
+    except ResumableError as error:
+        code = _say_error(str(error), 1)
+    except (click.Abort, KeyboardInterrupt):
+        code = _say_error("Stopped.", 130)
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code or 0)
+
+
+def _say_error(message: str, code: int) -> int:
+    click.echo(f"Error: {one_line(message)}", err=True)
+    return code
+
+
+# ---------------------------------------------------------------------- running
+@cli.command()
+@click.argument("notebook", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--thread", metavar="ID", help="Outranks its thread.")
+@click.option(
+    "--db", type=click.Path(path_type=Path, dir_okay=False), help="Outranks the store that the notebook names."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The executed notebook.  [default: NOTEBOOK with .executed.ipynb]",
+)
+@click.option(
+    "-p",
+    "parameters",
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    help="Set a value of the cell tagged `parameters`: JSON, True, False or None, else text.",
+)
+@click.option(
+    "--max-restarts", type=click.IntRange(0), default=3, show_default=True, help="Kernels after the first one."
+)
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), help="Seconds that one cell may take.")
+def run(
+    notebook: Path,
+    *,
+    thread: str | None,
+    db: Path | None,
+    output: Path | None,
+    parameters: tuple[tuple[str, str], ...],
+    max_restarts: int,
+    timeout: float | None,
+) -> int:
+    """Take NOTEBOOK to its end, through kernels that die.
+
+    Exit codes: 0 done, 1 failed, 2 the command was given wrongly, 3 a step waits for a person's decision, 130 stopped
+    by Ctrl-C. After any of them the same command goes on where it was.
+    """
+    from resumable_nb.parameters import parse  # noqa: PLC0415 - below: each command imports what it needs
+    from resumable_nb.runner import run_notebook  # noqa: PLC0415
+
+    ended = run_notebook(
+        notebook,
+        output=output,
+        thread=thread,
+        db=db,
+        parameters=parse(parameters),
+        max_restarts=max_restarts,
+        cell_timeout_s=timeout,
+        say=click.echo,
+    )
+    click.echo(ended.message or f"done: {ended.output}", err=ended.outcome in ("failed", "stopped"))
+    return ended.exit_code
+
+
+@cli.command()
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="A new folder for what it leaves.")
+@click.option(
+    "--live", is_flag=True, help="Use the model that OPENAI_API_KEY and OPENAI_BASE_URL name: this costs money."
+)
+@click.option("--kill/--no-kill", default=True, show_default=True, help="Kill the kernel in the middle.")
+def demo(folder: Path | None, *, live: bool, kill: bool) -> int:
+    """Run the quickstart, kill its kernel in the middle, go on, and show what was not done again."""
+    from resumable_nb.demo import run_demo  # noqa: PLC0415
+
+    code: int = run_demo(folder, live=live, kill=kill, say=click.echo)
+    return code
+
+
+# ---------------------------------------------------------------------- looking
+@cli.command()
+@_DB
+@click.option("--thread", metavar="ID", envvar="RESUMABLE_NB_THREAD", help="Show the steps of this thread.")
+def status(db: Path, thread: str | None) -> None:
+    """Show the threads of a store, or the steps of one thread."""
+    if thread is None:
+        found = _rows(
+            _store(db),
+            "SELECT thread_id AS thread, last_at, llm_calls, input_tokens, output_tokens FROM threads ORDER BY last_at",
+        )
+    else:
+        found = _rows(
+            _store(db),
+            "SELECT step, phase, last_checkpoint AS checkpoint, llm_calls, input_tokens, output_tokens, "
+            "round(duration_ms / 1000, 1) AS seconds FROM steps WHERE thread_id = ? ORDER BY first_at",
+            [_thread(db, thread)],
+        )
+    click.echo(table(*found))
+
+
+@cli.command()
+@_DB
+@_THREAD
+def history(db: Path, thread: str | None) -> None:
+    """Show the checkpoints of a thread, and what each changed in the state."""
+    click.echo(
+        table(
+            *_rows(
+                _store(db),
+                "SELECT seq, c.ts AS at, c.step, origin, c.in_lineage, "
+                "string_agg(op || ' ' || field, ', ' ORDER BY op DESC, field) AS changed "
+                "FROM checkpoints c LEFT JOIN state_changes s USING (thread_id, seq) "
+                "WHERE thread_id = ? GROUP BY ALL ORDER BY seq",
+                [_thread(db, thread)],
+            )
+        )
+    )
+
+
+@cli.command()
+@click.argument("a", type=click.IntRange(1))
+@click.argument("b", type=click.IntRange(1))
+@_DB
+@_THREAD
+def diff(a: int, b: int, db: Path, thread: str | None) -> None:
+    """Show what differs between the states at rows A and B, as `history` numbers them."""
+    name = _thread(db, thread)
+    found = _rows(
+        _store(db),
+        "SELECT field, a.value AS before, b.value AS after "
+        "FROM state_at(?, ?) a FULL JOIN state_at(?, ?) b USING (field) "
+        "WHERE a.value IS DISTINCT FROM b.value ORDER BY field",
+        [name, a, name, b],
+    )
+    click.echo(table(*found) if found[1] else f"The states at {a} and {b} are equal.")
+
+
+@cli.command()
+@click.argument("query")
+@_DB
+@click.option("--thread", metavar="ID", hidden=True, help="Not used: the query names the thread.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@click.option("--wide", is_flag=True, help="Do not cut long values of a table.")
+def sql(query: str, db: Path, thread: str | None, form: str, *, wide: bool) -> None:
+    """Ask the store: QUERY is one SELECT or EXPLAIN over its views. It can neither write nor reach files."""
+    del thread
+    columns, rows = _rows(_store(db), query)
+    shown: dict[str, Callable[[], str]] = {
+        "table": lambda: table(columns, rows, width=None if wide else 60),
+        "csv": lambda: _csv(columns, rows),
+        "json": lambda: _json(columns, rows),
+    }
+    click.echo(shown[form]())
+
+
+@cli.command()
+@click.argument("seq", type=click.IntRange(1))
+@click.argument("new_id", metavar="NEW")
+@_DB
+@_THREAD
+def fork(seq: int, new_id: str, db: Path, thread: str | None) -> None:
+    """Make a thread NEW that starts with the rows 1 to SEQ of another one. What was answered is not asked again."""
+    name = _thread(db, thread)
+    _store(db).fork(name, seq, new_id)
+    click.echo(f"Thread {one_line(new_id)} holds rows 1 to {seq} of {one_line(name)}.")
+
+
+def _store(db: Path) -> Store:
+    from resumable_nb.journal import Store  # noqa: PLC0415
+
+    return Store.open(db, create=False)
+
+
+def _rows(store: Store, query: str, parameters: Sequence[Any] | None = None) -> Rows:
+    found: Rows = store.rows(query, parameters)
+    return found
+
+
+def _thread(db: Path, wanted: str | None) -> str:
+    """The thread that is meant.
+
+    Raises:
+        ThreadNotFound: it is not in the store, or none was named and the store does not hold exactly one.
+    """
+    known = [row[0] for row in _rows(_store(db), "SELECT thread_id FROM threads ORDER BY last_at DESC")[1]]
+    if wanted in known:
+        return str(wanted)
+    if wanted is None and len(known) == 1:
+        return str(known[0])
+    listed = ", ".join(known[:10]) or "none"
+    if wanted is None:
+        raise UsageError(f"Which thread? {db} holds {listed}: give one with --thread.")
+    raise ThreadNotFound(f"There is no thread {wanted!r} in {db}. It holds: {listed}.")
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([["" if value is None else plain(str(value)) for value in row] for row in rows])
+    return text.getvalue().rstrip("\n")
+
+
+def _json(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Exact: what a terminal would obey is escaped, not left out."""
+    text = json.dumps([dict(zip(columns, row, strict=True)) for row in rows], ensure_ascii=False, indent=1, default=str)
+    return _NO_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
