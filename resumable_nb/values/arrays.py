@@ -254,9 +254,9 @@ def _write_scalar(writer: Writer, value: Any, node: dict[str, Any], path: Path) 
     if kind in "VmM":
         write_array(writer, np.asarray(value), node, path)
         return
-    # The length of a text is that of its value, with trailing NULs; so `item()`, which cuts them off, will not do.
+    # Trailing NULs belong to a text; `item()` and numpy's own `str()` cut them off.
     node["dtype"] = kind if kind in "US" else write_dtype(value.dtype, path)
-    node["value"] = writer.node({"U": str, "S": bytes}.get(kind, np.generic.item)(value), path)
+    node["value"] = writer.node({"U": str.__str__, "S": bytes}.get(kind, np.generic.item)(value), path)
 
 
 def _read_scalar(reader: Reader, node: dict[str, Any]) -> object:

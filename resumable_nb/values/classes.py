@@ -261,19 +261,33 @@ def _new_default(reader: Reader, node: dict[str, Any], name: str, default: Any, 
 _MODEL_SLOTS = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 
 
+def _model_slot(value: object, name: str) -> Any:
+    """What a model keeps of itself; None where it keeps nothing (a RootModel has no extra fields)."""
+    try:
+        return _slots(type(value))[name].__get__(value)
+    except AttributeError:
+        return None
+
+
+def _set_model_slot(shell: object, name: str, value: Any) -> None:
+    slot = _slots(type(shell))[name]
+    if getattr_static(type(shell), name) is slot:
+        slot.__set__(shell, value)
+
+
 def _write_model(writer: Writer, value: Any, node: dict[str, Any], path: Path) -> None:
     _name_class(value, node, path)
     kind = type(value)
     state = state_of(value, skip=_MODEL_SLOTS)
-    fields_set, extra, private = (_slots(kind)[name].__get__(value) for name in _MODEL_SLOTS)
+    fields_set, extra, private = (_model_slot(value, name) for name in _MODEL_SLOTS)
     _write_fields(writer, kind.model_fields, state, node, path)
     if extra:
         node["$extra"] = _write_names(writer, extra, path)
     if private:
         node["$private"] = _write_names(writer, private, path)
     usual = {name for name in kind.model_fields if name in state} | set(extra or ())
-    if fields_set != usual:
-        node["$fields_set"] = [writer.node(name, path) for name in sorted(fields_set)]
+    if (fields_set or set()) != usual:
+        node["$fields_set"] = [writer.node(name, path) for name in sorted(fields_set or ())]
 
 
 def _read_model(reader: Reader, node: dict[str, Any], kind: Any) -> object:
@@ -281,7 +295,6 @@ def _read_model(reader: Reader, node: dict[str, Any], kind: Any) -> object:
     shell = reader.built(node, object.__new__(kind))
     own: dict[str, Any] = {}
     object.__setattr__(shell, "__dict__", own)
-    slots = _slots(kind)
     for name, field in kind.model_fields.items():
         if name in stored:
             own[name] = reader.value(stored[name])
@@ -293,11 +306,11 @@ def _read_model(reader: Reader, node: dict[str, Any], kind: Any) -> object:
     if extra and kind.model_config.get("extra") != "allow":
         raise reader.fail(f"the class {node['$module']}.{node['$type']} takes no extra fields now, and some are stored")
     allows_extra = kind.model_config.get("extra") == "allow"
-    slots["__pydantic_extra__"].__set__(shell, extra if allows_extra else None)
-    slots["__pydantic_private__"].__set__(shell, _private(reader, node, kind))
+    _set_model_slot(shell, "__pydantic_extra__", extra if allows_extra else None)
+    _set_model_slot(shell, "__pydantic_private__", _private(reader, node, kind))
     usual = [*stored, *extra]
     fields_set = {reader.value(name) for name in node.get("$fields_set", usual)}
-    slots["__pydantic_fields_set__"].__set__(shell, fields_set)
+    _set_model_slot(shell, "__pydantic_fields_set__", fields_set)
     return shell
 
 
