@@ -1,0 +1,123 @@
+"""The files of a store: which one a path means, whether it is fit to be opened, who holds its lock, how it is made.
+
+Nothing here opens the database file: a second file handle in the process drops DuckDB's own lock on it when it closes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resumable_nb.errors import StoreError, StoreReplaced, StoreUntrusted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Identity = tuple[int, int]
+"""Device and inode: what a file is, whatever its name."""
+
+
+def real_path(path: str | os.PathLike[str], *, allow_symlink: bool) -> Path:
+    """The one absolute path of a store in this process.
+
+    Raises:
+        StoreUntrusted: the path is a symbolic link, and `allow_symlink` is not given.
+    """
+    named = Path(path).expanduser()
+    if named.is_symlink() and not allow_symlink:
+        raise StoreUntrusted(
+            f"{named} is a symbolic link to {os.readlink(named)}. If that is meant, open the target itself, or pass "
+            "allow_symlink=True"
+        )
+    return named.parent.resolve() / named.name if not named.is_symlink() else named.resolve()
+
+
+def check_fit(path: Path, *, allow_owner: bool) -> None:
+    """Refuse what is no ordinary file of this user.
+
+    Raises:
+        StoreError: it is a folder, a pipe or a device.
+        StoreUntrusted: it belongs to another user, and `allow_owner` is not given.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is {_kind(found.st_mode)}, not a file. Name the DuckDB file that the store is in")
+    if not allow_owner and hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        raise StoreUntrusted(
+            f"{path} belongs to user {_user(found.st_uid)}, and you are {_user(os.geteuid())}. Copy it and open the copy; "
+            "or, if you share it on purpose, pass allow_owner=True"
+        )
+
+
+def _kind(mode: int) -> str:
+    return "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "no ordinary file"
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} ({uid})"
+    except KeyError:
+        return str(uid)
+
+
+def identity(path: Path) -> Identity:
+    """Device and inode of the store.
+
+    Raises:
+        StoreReplaced: there is no file.
+    """
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise StoreReplaced(
+            f"{path} is gone: it was moved or deleted. Put it back and go on; to begin anew, restart the kernel"
+        ) from None
+    return found.st_dev, found.st_ino
+
+
+def wal_path(path: Path) -> Path:
+    """DuckDB's write-ahead log of the store: committed rows that are not in the main file yet."""
+    return path.with_name(path.name + ".wal")
+
+
+def lock_path(path: Path) -> Path:
+    """The file that we lock while we have the store open."""
+    return path.with_name(path.name + ".lock")
+
+
+def witness_path(path: Path) -> Path:
+    """The side file that knows how many rows the store has to have."""
+    return path.with_name(path.name + ".seen")
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Files that this process makes meanwhile are for its user only."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def make_private(path: str | os.PathLike[str]) -> None:
+    """Take a file of this user away from everybody else."""
+    found = os.stat(path)
+    if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+        os.chmod(path, 0o600)
+
+
+def lock_holders(path: Path) -> list[int]:
+    """The processes that have a lock on a file, as far as the system tells (Linux, from /proc/locks)."""
+    try:
+        inode = os.stat(path).st_ino
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return []
+    fields = [line.split() for line in lines if "->" not in line]
+    return sorted({int(f[4]) for f in fields if len(f) > 5 and f[5].endswith(f":{inode}") and int(f[4]) > 0})

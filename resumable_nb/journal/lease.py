@@ -1,0 +1,333 @@
+"""The one way to a store's file: take our lock, open DuckDB, work, stay open for a moment, close.
+
+DuckDB lets one process have a file, and notebooks are many, so nobody keeps it. Found by trying (DuckDB 2.0.1):
+
+- Without a lock of our own around open … close, committed rows get lost when several processes open and close at once.
+- Writers starve if a busy one never lets go: it holds the file for `HOLD_S` and pauses `PAUSE_S` before it takes it again.
+- A write-ahead log that was damaged in its middle is replayed up to there *without a word*, and deleted on close. So a log
+  that is there when we come (somebody died) is first read without writing, and counted against the witness.
+- A forked child that exits checkpoints, and unlinks, the log of its parent: the lease is closed before a fork.
+- When the file under us was replaced, an ordinary close would delete the log of the *new* file: see `_abandon`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from resumable_nb.errors import StoreReplaced, StoreUnwritable
+from resumable_nb.journal import files, reading, schema, troubles, trust, witness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+    from filelock import BaseFileLock
+
+HOLD_S = 1.0
+PAUSE_S = 0.01
+_POLL_S = 0.005
+_RETRY_S = 0.05
+_FACTS = "SELECT (SELECT value FROM store_info WHERE name = 'store_id'), (SELECT count(*) FROM journal)"
+
+
+class Lease:
+    """The open file of one store in this process, for as long as it is needed.
+
+    Attributes:
+        mutex: held around every use of the connection, so that number and INSERT of a row are one.
+        heads: newest seq of each thread that was looked at since the file was opened; forgotten when it is closed.
+    """
+
+    def __init__(self, path: Path, *, idle_s: float, wait_s: float) -> None:
+        self.path, self.idle_s, self.wait_s = path, idle_s, wait_s
+        self.mutex = threading.RLock()
+        self.heads: dict[str, int] = {}
+        self.store_id = ""
+        self._wal = str(files.wal_path(path))
+        self._con: DuckDBPyConnection | None = None
+        self._lock: BaseFileLock | None = None
+        self._witness: witness.Witness | None = None
+        self._identity: files.Identity | None = None
+        self._trusted: files.Identity | None = None
+        self._rows = self._openings = 0
+        self._opened_at = self._used_at = self._not_before = 0.0
+        _leases.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has the file open at the moment."""
+        return self._con is not None
+
+    def is_same_file(self) -> bool:
+        """Whether the path still names the file that was opened last; True if none was."""
+        try:
+            return self._identity in (None, files.identity(self.path))
+        except StoreReplaced:
+            return self._identity is None
+
+    def connection(self) -> DuckDBPyConnection:
+        """The open connection. Hold `mutex`, and be done with it before you let go.
+
+        Raises:
+            StoreLocked, StoreReplaced, StoreDamaged, StoreUntrusted, StoreTooNew, StoreUnwritable
+        """
+        now = time.monotonic()
+        if self._con is not None and now - self._opened_at > HOLD_S:
+            self._rest()
+        if self._con is None:
+            return self._open()
+        self._used_at = now
+        self._same_file()
+        return self._con
+
+    @contextmanager
+    def using(self) -> Iterator[DuckDBPyConnection]:
+        """The open connection, with `mutex` held; DuckDB's errors come out as ours."""
+        import duckdb
+
+        with self.mutex:
+            try:
+                yield self.connection()
+            except duckdb.Error as error:
+                if isinstance(error, duckdb.FatalException):
+                    self.close()  # it can do nothing more; the next one opens the file anew
+                raise troubles.translate(error, self.path) from error
+            except RuntimeError as error:
+                if "interrupted" not in str(error):
+                    raise
+                raise KeyboardInterrupt from None  # DuckDB's form of Ctrl-C
+
+    def insert(self, con: DuckDBPyConnection, sql: str, parameters: object) -> None:
+        """Run one INSERT. The log is made by the first one; its file is for this user only."""
+        if os.path.exists(self._wal):
+            con.execute(sql, parameters)
+        else:
+            with files.private_files():
+                con.execute(sql, parameters)
+
+    def acknowledge(self, count: int) -> None:
+        """Say that `count` rows more are committed: the file is still the one we opened, and the witness knows."""
+        self._same_file()
+        self._rows += count
+        if self._witness is not None:
+            self._witness.write(self._rows)
+
+    def close(self) -> None:
+        """Let go of the file. A closed store is whole without its log."""
+        with self.mutex:
+            con, self._con = self._con, None
+            try:
+                if con is not None:
+                    con.close()
+            finally:
+                self._let_go()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Keep everybody, this process included, from writing, with the file closed here: for reading it by other means.
+
+        Where the lock file cannot be made (a read-only folder), nobody is kept out, and reading goes on all the same.
+        """
+        with self.mutex:
+            self.close()
+            try:
+                self._take_lock(time.monotonic() + self.wait_s)
+            except StoreUnwritable:
+                if os.access(self.path.parent, os.W_OK):
+                    raise
+            try:
+                yield
+            finally:
+                self._let_go()
+
+    # ------------------------------------------------------------------ opening
+    def _open(self) -> DuckDBPyConnection:
+        deadline = time.monotonic() + self.wait_s
+        time.sleep(max(0.0, self._not_before - time.monotonic()))
+        while True:
+            try:
+                self._take_lock(deadline)
+                self._con = self._connect()
+                break
+            except troubles.HeldElsewhere as held:
+                self._let_go()
+                if time.monotonic() > deadline:
+                    raise troubles.not_locked(self.path, held.holder, self.wait_s) from held
+                time.sleep(_RETRY_S)
+            except BaseException:
+                self._let_go()
+                raise
+        self.heads.clear()
+        self._opened_at = self._used_at = time.monotonic()
+        self._openings += 1
+        closer = threading.Thread(target=self._close_when_idle, args=(self._openings,), name="resumable_nb lease", daemon=True)
+        closer.start()
+        return self._con
+
+    def _take_lock(self, deadline: float) -> None:
+        import filelock
+
+        if self._lock is None:
+            self._lock = filelock.FileLock(
+                files.lock_path(self.path), mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_POLL_S
+            )
+        try:
+            self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        except filelock.Timeout:
+            raise troubles.not_locked(self.path, troubles.lock_holder(self.path), self.wait_s) from None
+        except OSError as error:
+            raise troubles.no_side_file(self.path, files.lock_path(self.path), error) from error
+
+    def _connect(self) -> DuckDBPyConnection:
+        import duckdb
+
+        found = files.identity(self.path)
+        try:
+            is_counted = os.path.exists(self._wal) and self._look_first()
+            con = duckdb.connect(str(self.path))
+            try:
+                if files.identity(self.path) != found:
+                    raise StoreReplaced(f"{self.path} was replaced while it was being opened. Run this again")
+                facts = self._examine(con, found)
+                if self.store_id not in ("", facts.store_id):
+                    raise StoreReplaced(
+                        f"{self.path} is another store now: it has store_id {facts.store_id}, and this kernel opened "
+                        f"{self.store_id}. Put the file back, or restart the kernel to work with the new one"
+                    )
+                if not is_counted:
+                    reading.count(self.path, facts)
+                self._witness = self._open_witness(facts.store_id)
+            except BaseException:
+                con.close()
+                raise
+        except duckdb.Error as error:
+            raise troubles.translate(error, self.path) from error
+        self._identity, self.store_id, self._rows = found, facts.store_id, facts.rows
+        return con
+
+    def _look_first(self) -> bool:
+        """Read a store with the log of somebody who died without writing to it: what is not whole stays as it is."""
+        import duckdb
+
+        files.make_private(self._wal)
+        try:
+            con = reading.attached(self.path)
+        except duckdb.ResourceInUseException:
+            return False  # somebody in this very process has it open, so the log is in use, not left behind
+        with con:
+            reading.count(self.path, reading.facts(con, "store", self.path))
+        return True
+
+    def _examine(self, con: DuckDBPyConnection, found: files.Identity) -> reading.Facts:
+        """Facts about the store; the first time that this process sees the file, after it was compared with what we make."""
+        if found == self._trusted:
+            store_id, rows = con.execute(_FACTS).fetchall()[0]
+            return reading.Facts(store_id, None, rows)
+        with trust.outside(con) as database:
+            facts = reading.facts(con, database, self.path)
+            known = schema.check_format(facts.format, self.path)
+            if known == schema.FORMAT:
+                trust.check_all(con, database, self.path)
+        schema.migrate(con, known)
+        self._trusted = found
+        return facts
+
+    def _open_witness(self, store_id: str) -> witness.Witness:
+        try:
+            return witness.Witness(files.witness_path(self.path), store_id)
+        except OSError as error:
+            raise troubles.no_side_file(self.path, files.witness_path(self.path), error) from error
+
+    # ------------------------------------------------------------------ letting go
+    def _same_file(self) -> None:
+        try:
+            found = files.identity(self.path)
+        except StoreReplaced:
+            self._abandon()
+            raise
+        if found != self._identity:
+            self._abandon()
+            raise StoreReplaced(
+                f"{self.path} was replaced by another file while this kernel had it open. Nothing more is written. Put the file "
+                "back that was there before, or restart the kernel to work with the new one"
+            )
+
+    def _abandon(self) -> None:
+        """Close without a checkpoint: it would delete, by its name, the log of the file that is there now."""
+        con, self._con = self._con, None
+        try:
+            if con is not None:
+                con.execute("PRAGMA disable_checkpoint_on_shutdown")
+                con.close()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        seen, self._witness = self._witness, None
+        try:
+            if seen is not None:
+                seen.close()
+        finally:
+            if self._lock is not None and self._con is None:
+                self._lock.release()
+
+    def _rest(self) -> None:
+        """Close, and give others a chance before the file is opened again."""
+        self.close()
+        self._not_before = time.monotonic() + PAUSE_S
+
+    def _close_when_idle(self, opening: int) -> None:
+        while True:
+            with self.mutex:
+                left = min(self._used_at + self.idle_s, self._opened_at + HOLD_S) - time.monotonic()
+                if self._con is None or self._openings != opening:
+                    return
+                if left <= 0:
+                    self._rest()
+                    return
+            time.sleep(left)
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: mutex, lock and threads of the parent do not exist here."""
+        self.mutex, self._lock = threading.RLock(), None
+
+
+_leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+_held_over_fork: list[Lease] = []
+
+
+def _before_fork() -> None:
+    """Close every store: a child that exits would write to, and delete, the log of its parent."""
+    for lease in list(_leases):
+        lease.mutex.acquire()
+        _held_over_fork.append(lease)
+        lease.close()
+
+
+def _after_fork_in_parent() -> None:
+    while _held_over_fork:
+        _held_over_fork.pop().mutex.release()
+
+
+def _after_fork_in_child() -> None:
+    while _held_over_fork:
+        _held_over_fork.pop().after_fork_in_child()
+
+
+def _close_all() -> None:
+    for lease in list(_leases):
+        lease.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
+atexit.register(_close_all)

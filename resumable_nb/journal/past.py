@@ -1,0 +1,144 @@
+"""What a thread's rows say to somebody who opens or forks it: who owns it, and what was begun and never completed."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from resumable_nb.errors import ThreadNotFound, UsageError
+from resumable_nb.journal import processes, rows
+from resumable_nb.journal.rows import Row
+from resumable_nb.journal.session import live, missing_rows
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+_IS_COMPLETED = (
+    "EXISTS (SELECT 1 FROM {journal} d WHERE d.thread_id = j.thread_id AND d.ref_seq = j.seq "
+    "AND (d.kind = j.kind OR d.kind = 'checkpoint'))"
+)
+_PAST = (
+    f"SELECT {rows.select(bodies=False)} FROM journal j WHERE thread_id = ? AND (kind IN ('thread', 'session') "
+    f"OR (phase = 'started' AND NOT {_IS_COMPLETED.format(journal='journal')})) ORDER BY seq"
+)
+_SIZE = "SELECT count(*), coalesce(max(seq), 0) FROM journal WHERE thread_id = ?"
+_REPEATED = (
+    "run_seq",
+    "step",
+    "cell_id",
+    "name",
+    "key",
+    "occurrence",
+    "gen_ai_provider_name",
+    "gen_ai_operation_name",
+    "gen_ai_request_model",
+)
+
+
+class Past(NamedTuple):
+    """A thread as somebody finds it.
+
+    Attributes:
+        head: its newest row; 0 if there is no such thread.
+        owner: the row that opened the session that has it; None if nobody has.
+        unfinished: started rows without a row that completes them.
+    """
+
+    head: int
+    owner: Row | None
+    unfinished: list[Row]
+
+    def owner_is_alive(self) -> bool | None:
+        """Whether the owner may still write; None if that cannot be seen from here."""
+        if self.owner is None:
+            return False
+        about = json.loads(self.owner.data or "{}")
+        alive = processes.is_alive(about)
+        if alive and about.get("pid") == os.getpid():
+            return self.owner.session_id in live
+        return alive
+
+    def losses(self) -> list[Row]:
+        """The rows that say of each unfinished one that it is lost."""
+        return [
+            Row(kind=row.kind, phase="lost", ref_seq=row.seq, **{column: getattr(row, column) for column in _REPEATED})
+            for row in self.unfinished
+        ]
+
+
+def read(con: DuckDBPyConnection, thread_id: str, path: Path) -> Past:
+    """Read the past of a thread.
+
+    Raises:
+        StoreDamaged: a row is missing.
+    """
+    count, head = con.execute(_SIZE, [thread_id]).fetchall()[0]
+    if count != head:
+        raise missing_rows(path, thread_id, head)
+    owner, unfinished = None, []
+    for row in map(rows.from_values, con.execute(_PAST, [thread_id]).fetchall() if head else ()):
+        if row.kind == "session" and row.phase == "opened":
+            owner = row
+        elif row.kind == "session" and owner and row.session_id == owner.session_id:
+            owner = None
+        elif row.kind == "thread":  # created, or forked: the sessions before were those of another thread
+            owner = None
+        elif row.phase == "started":
+            unfinished.append(row)
+    return Past(head, owner, unfinished)
+
+
+def not_found(con: DuckDBPyConnection, thread_id: str, path: Path) -> ThreadNotFound:
+    """There is no such thread; the message lists those that there are."""
+    known = [str(name) for (name,) in con.execute("SELECT DISTINCT thread_id FROM journal ORDER BY 1 LIMIT 21").fetchall()]
+    told = ", ".join(map(repr, known[:20])) + (", …" if len(known) > 20 else "")
+    return ThreadNotFound(f"{path} has no thread {thread_id!r}. " + (f"It has {told}" if known else "It is empty"))
+
+
+# One INSERT: the rows up to the fork as they are, a completing row for everything that is open there, and the row that says
+# where the copy comes from. What is before that last row was made, and paid for, elsewhere.
+_FORK = f"""
+INSERT INTO journal ({", ".join(rows.COLUMNS)})
+WITH source AS (SELECT * FROM journal WHERE thread_id = $source AND seq <= $seq),
+pending AS (
+    SELECT j.*, row_number() OVER (ORDER BY seq) AS place FROM source j
+    WHERE (phase = 'started' OR (kind = 'approval' AND phase = 'requested'))
+      AND NOT {_IS_COMPLETED.format(journal="source")}),
+copied AS (
+    SELECT * REPLACE ($thread AS thread_id) FROM source
+    UNION ALL BY NAME
+    SELECT $thread AS thread_id, $seq + place AS seq, kind, CASE kind WHEN 'approval' THEN 'dropped' ELSE 'lost' END AS phase,
+           $ts::TIMESTAMPTZ AS ts, $session AS session_id, seq AS ref_seq, {", ".join(_REPEATED)}, $writer AS writer
+    FROM pending
+    UNION ALL BY NAME
+    SELECT $thread AS thread_id, $seq + 1 + (SELECT count(*) FROM pending) AS seq, 'thread' AS kind, 'forked' AS phase,
+           $ts::TIMESTAMPTZ AS ts, $session AS session_id, $data::JSON AS data, $writer AS writer)
+SELECT {", ".join(rows.COLUMNS)} FROM copied ORDER BY seq
+"""
+
+
+def fork_statement(thread_id: str, seq: int, new_id: str, ts: datetime) -> tuple[str, dict[str, object]]:
+    """The INSERT, and its parameters, that copies the rows 1 to `seq` of a thread to a new one."""
+    return _FORK, {
+        "source": thread_id,
+        "seq": seq,
+        "thread": new_id,
+        "ts": ts,
+        "session": os.urandom(16).hex(),
+        "data": json.dumps({"from": thread_id, "seq": seq}),
+        "writer": processes.writer(),
+    }
+
+
+def check_name(thread_id: str) -> None:
+    """A thread needs a name that can be typed and shown.
+
+    Raises:
+        UsageError: it is empty, or has characters that cannot be printed.
+    """
+    if not thread_id.strip() or not thread_id.isprintable():
+        raise UsageError(f"{thread_id!r} is no name for a thread: give it at least one letter, and no control characters")

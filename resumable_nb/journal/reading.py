@@ -1,0 +1,197 @@
+"""Reading a store on behalf of a person, without trusting what is in the file.
+
+The store is attached read-only to an in-memory database in which our own views are made and everything else is locked:
+no other files, no extensions, no Python variables, no configuration, one SELECT or EXPLAIN, a time and a memory limit.
+Views, macros and triggers that the file brings along are never looked at. Times are UTC, whatever `TZ` says.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from resumable_nb.errors import QueryRefused, StoreUntrusted
+from resumable_nb.journal import files, schema, troubles, trust, witness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    from duckdb import DuckDBPyConnection
+
+    Parameters = Sequence[object] | Mapping[str, object] | None
+
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "allow_community_extensions": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "memory_limit": "1GB",
+    "python_enable_replacements": False,
+    "temp_directory": "",
+}
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\s*(?:ANALYZE\b|\([^)]*\))?", re.IGNORECASE | re.DOTALL)
+
+
+class Facts(NamedTuple):
+    """What a store says of itself."""
+
+    store_id: str
+    format: str | None
+    rows: int
+
+
+def facts(con: DuckDBPyConnection, database: str, path: Path) -> Facts:
+    """Read them without touching anything of the file but its two tables.
+
+    Raises:
+        StoreUntrusted: it has no such tables.
+    """
+    main = f"{trust.quoted(database)}.main"
+    sql = "SELECT table_name FROM duckdb_tables() WHERE database_name = ? AND schema_name = 'main'"
+    tables = {name for (name,) in con.execute(sql, [database]).fetchall()}
+    if not {"journal", "store_info"} <= tables:
+        raise StoreUntrusted(
+            f"{path} is a DuckDB file, but no store of this library: it has no tables `journal` and `store_info`. Name another "
+            "file for the store; it is made if it does not exist"
+        )
+    info = dict(con.execute(f"SELECT name, value FROM {main}.store_info").fetchall())
+    (rows,) = con.execute(f"SELECT count(*) FROM {main}.journal").fetchall()[0]
+    return Facts(str(info.get("store_id", "")), info.get("format"), rows)
+
+
+def count(path: Path, found: Facts) -> None:
+    """Compare the number of rows with what the witness knows.
+
+    Raises:
+        StoreDamaged: some are missing.
+    """
+    expected = witness.read(files.witness_path(path), found.store_id)
+    if expected is not None and found.rows < expected:
+        raise troubles.rows_missing(path, found.rows, expected)
+
+
+def attached(path: Path) -> DuckDBPyConnection:
+    """An in-memory database with the store attached read-only, as `store`. DuckDB's errors pass."""
+    import duckdb
+
+    con = duckdb.connect(config=_CONFIG)
+    try:
+        con.execute(f"ATTACH '{schema.quoted(path)}' AS store (TYPE duckdb, READ_ONLY)")
+    except BaseException:
+        con.close()
+        raise
+    return con
+
+
+def rows(path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Names of the columns, and the rows."""
+    with _answer(path, sql, params, timeout_s=timeout_s, wait_s=wait_s) as con:
+        names = [str(column[0]) for column in con.description or ()]
+        return names, con.fetchall()
+
+
+def frame(path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float) -> pd.DataFrame:
+    """The answer as a pandas DataFrame; times have the zone UTC."""
+    with _answer(path, sql, params, timeout_s=timeout_s, wait_s=wait_s) as con:
+        return con.df()
+
+
+@contextmanager
+def _answer(path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float) -> Iterator[DuckDBPyConnection]:
+    import duckdb
+
+    check_statement(sql)
+    con = _wait_for(path, time.monotonic() + wait_s, wait_s)
+    try:
+        with con:
+            prepare(con, path)
+            with _limited(con, timeout_s):
+                con.execute(sql, params)
+                yield con
+    except (duckdb.IOException, duckdb.FatalException) as error:
+        raise troubles.translate(error, path) from error
+    except duckdb.Error as error:
+        raise QueryRefused(f"DuckDB refuses the query: {error}") from error
+
+
+def _wait_for(path: Path, deadline: float, wait_s: float) -> DuckDBPyConnection:
+    import duckdb
+
+    while True:
+        try:
+            return attached(path)
+        except duckdb.Error as error:
+            trouble = troubles.translate(error, path)
+            if not isinstance(trouble, troubles.HeldElsewhere):
+                raise trouble from error
+            if time.monotonic() > deadline:
+                raise troubles.not_locked(path, trouble.holder, wait_s) from error
+            time.sleep(0.05)
+
+
+def prepare(con: DuckDBPyConnection, path: Path) -> None:
+    """Check the attached store, make our views over it, and lock everything else."""
+    found = facts(con, "store", path)
+    schema.check_format(found.format, path)
+    trust.check_tables(con, "store", path)
+    count(path, found)
+    for table in ("journal", "store_info"):
+        con.execute(f"CREATE VIEW {table} AS SELECT * FROM store.main.{table}")
+    con.execute(schema.part("views"))
+    con.execute("SET TimeZone = 'UTC'")
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")
+
+
+def check_statement(sql: str) -> None:
+    """Exactly one SELECT, or one EXPLAIN of a SELECT.
+
+    Raises:
+        QueryRefused: it is something else.
+    """
+    import duckdb
+
+    try:
+        statements = duckdb.extract_statements(sql)
+        kinds = [statement.type for statement in statements]
+        if kinds == [duckdb.StatementType.EXPLAIN]:
+            kinds = [statement.type for statement in duckdb.extract_statements(_EXPLAIN.sub("", sql, count=1))]
+    except duckdb.Error as error:
+        raise QueryRefused(f"DuckDB does not understand the query: {error}") from error
+    if kinds != [duckdb.StatementType.SELECT]:
+        told = ", ".join(kind.name for kind in kinds) or "nothing"
+        raise QueryRefused(f"Only one SELECT, or EXPLAIN of one, can be asked; this is {told}. The journal is never changed by SQL")
+
+
+@contextmanager
+def _limited(con: DuckDBPyConnection, timeout_s: float) -> Iterator[None]:
+    import duckdb
+
+    is_late = threading.Event()
+
+    def interrupt() -> None:
+        is_late.set()
+        con.interrupt()
+
+    timer = threading.Timer(timeout_s, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except duckdb.InterruptException as error:
+        if is_late.is_set():
+            raise QueryRefused(
+                f"The query took longer than {timeout_s:g} s, and nobody can write to the store meanwhile. Ask for less (a "
+                "LIMIT, one thread_id), or give it more time with timeout_s"
+            ) from error
+        raise
+    except RuntimeError as error:
+        if "interrupted" in str(error):  # DuckDB's form of Ctrl-C
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        timer.cancel()

@@ -1,0 +1,126 @@
+"""The tables, views and macros of a store: making a new one, and lifting an old one to the format of this version."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resumable_nb.errors import StoreDamaged, StoreTooNew, StoreUnwritable
+from resumable_nb.journal import files
+from resumable_nb.journal.processes import writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from duckdb import DuckDBPyConnection
+
+FORMAT = 1
+MIGRATIONS: Mapping[int, str] = {}
+"""SQL that lifts a store of format n to n + 1. Each released format has a golden file in the tests."""
+
+
+@functools.cache
+def part(name: str) -> str:
+    """One part of schema.sql: `tables`, `views` or `comments`."""
+    text = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+    parts = re.split(r"^-- \[(\w+)\]$", text, flags=re.MULTILINE)
+    return parts[parts.index(name) + 1]
+
+
+def create(path: Path) -> None:
+    """Make an empty store, whole or not at all, for its user only. Call it with the store's lock held.
+
+    It is made under another name in a private folder beside it and linked into place, so that nobody ever sees half of it
+    and an existing file is never overwritten.
+
+    Raises:
+        StoreUnwritable: the folder does not exist or cannot be written.
+        FileExistsError: there is a file already.
+    """
+    import duckdb
+
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise StoreUnwritable(
+            f"{path} cannot be made: {error.strerror}. Name a folder that exists and that you can write to"
+        ) from error
+    try:
+        made = folder / "new.duckdb"
+        with duckdb.connect() as con:
+            con.execute(f"ATTACH '{quoted(made)}' AS made (STORAGE_VERSION 'v2.0.0')")
+            fill(con, "made")
+            con.execute("DETACH made")
+        os.chmod(made, 0o600)
+        _link(made, path)
+    except duckdb.Error as error:
+        raise StoreUnwritable(f"{path} cannot be made: {error}") from error
+    finally:
+        shutil.rmtree(folder)
+
+
+def _link(made: Path, path: Path) -> None:
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links here, such as exFAT: the lock that the caller holds keeps others out
+        if path.exists():
+            raise FileExistsError(path) from None
+        os.rename(made, path)
+
+
+def fill(con: DuckDBPyConnection, database: str) -> None:
+    """Make our tables, views and macros in an attached, empty database."""
+    con.execute(f"USE {database}")
+    con.execute("BEGIN")
+    for name in ("tables", "views", "comments"):
+        con.execute(part(name))
+    con.execute("INSERT INTO store_info VALUES ('format', ?)", [str(FORMAT)])
+    con.execute("INSERT INTO store_info VALUES ('store_id', ?)", [os.urandom(16).hex()])
+    con.execute("INSERT INTO store_info VALUES ('created_at', ?)", [datetime.now(UTC).isoformat()])
+    con.execute("INSERT INTO store_info VALUES ('created_by', ?)", [writer()])
+    con.execute("COMMIT")
+    con.execute("USE memory")
+
+
+def quoted(path: Path) -> str:
+    """A path inside a quoted SQL string; ATTACH takes no parameter."""
+    return str(path).replace("'", "''")
+
+
+def check_format(found: str | None, path: Path) -> int:
+    """The format of a store, if this version knows it.
+
+    Raises:
+        StoreTooNew: a newer version of this library made it.
+        StoreDamaged: it says nothing that makes sense.
+    """
+    if found is None or not found.isdecimal() or not 1 <= int(found) <= max(int(found), FORMAT):
+        raise StoreDamaged(f"{path} says that its format is {found!r}: it is no store of this library, or damaged")
+    if int(found) > FORMAT:
+        raise StoreTooNew(
+            f"{path} has format {found}, and this version of resumable_nb knows formats up to {FORMAT}. "
+            "Update with `pip install -U resumable-nb`; nothing was changed"
+        )
+    return int(found)
+
+
+def migrate(con: DuckDBPyConnection, found: int, migrations: Mapping[int, str] = MIGRATIONS) -> None:
+    """Lift a store to the newest format, one format and one transaction at a time."""
+    while found in migrations:
+        con.execute("BEGIN")
+        try:
+            con.execute(migrations[found])
+            con.execute("UPDATE store_info SET value = ? WHERE name = 'format'", [str(found + 1)])
+            con.execute("COMMIT")
+        except BaseException:
+            con.execute("ROLLBACK")
+            raise
+        found += 1

@@ -1,0 +1,260 @@
+"""One opening of a thread: appending to it, and seeing what others appended."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import weakref
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from resumable_nb.errors import StoreDamaged, StoreReplaced, ThreadError, ThreadTakenOver, ValueNotStorable
+from resumable_nb.failpoints import passing
+from resumable_nb.journal import processes, rows
+from resumable_nb.journal.rows import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from duckdb import DuckDBPyConnection
+
+    from resumable_nb.journal.lease import Lease
+
+Mark = tuple[int, str, int]
+"""A row in short: number, session, microseconds since 1970."""
+
+_MARKS = "SELECT seq, session_id, epoch_us(ts) FROM journal WHERE thread_id = ? AND seq >= ? ORDER BY seq"
+_CLOCK_STEP = timedelta(seconds=60)
+_insert_sql = functools.lru_cache(maxsize=32)(rows.insert_sql)
+
+live: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
+"""By id, the sessions of this process that own their thread and are not closed."""
+
+
+class Session:
+    """One opening of a thread. Get one from `Store.open_session` or `Store.visitor`. Thread-safe.
+
+    Attributes:
+        thread_id: the thread.
+        session_id: this opening of it; stands in every row that it writes.
+        head: number of the last row of the thread that this session has seen.
+        owns_thread: False for a visitor, who fences nobody and is fenced by nobody.
+        on_foreign: called with the rows that are in the thread and were not appended here, before this session goes on.
+            It must not append.
+    """
+
+    def __init__(self, lease: Lease, thread_id: str, *, head: int, owns_thread: bool) -> None:
+        self.thread_id, self.session_id, self.head = thread_id, os.urandom(16).hex(), head
+        self.owns_thread = owns_thread
+        self.on_foreign: Callable[[list[Row]], object] = lambda _: None
+        self._lease, self._pid, self._writer = lease, os.getpid(), processes.writer()
+        self._seen: Mark | None = None  # the row `head`
+        self._lost: ThreadTakenOver | None = None
+        self._is_closed = False
+
+    def append(self, *new: Row) -> list[int]:
+        """Append rows, all or none, in one INSERT. On return they are on disk, and carry their numbers, which are given too.
+
+        Rows of others that came meanwhile are handed to `on_foreign` first.
+
+        Raises:
+            ThreadTakenOver: another session owns the thread now. Nothing was appended.
+            ValueNotStorable: a value is too large, or no JSON that DuckDB takes. Nothing was appended.
+            StoreError: see its subclasses. Nothing was acknowledged; if the rows are in the store all the same, the next
+                append hands them to `on_foreign`.
+        """
+        import duckdb
+
+        self._check_usable()
+        for row in new:
+            rows.check_sizes(row)
+        if not new:
+            return []
+        with self._lease.using() as con:
+            try:
+                first = self._insert(con, new)
+            except duckdb.FatalException:  # the connection is dead, the file is not
+                first = self._insert_again(new)
+        return list(range(first, first + len(new)))
+
+    def refresh(self) -> list[Row]:
+        """Rows that came from others since `head`; they were handed to `on_foreign` too."""
+        self._check_usable()
+        with self._lease.using() as con:
+            return self._catch_up(con)
+
+    def read(
+        self,
+        *,
+        after: int = 0,
+        kinds: Iterable[str] | None = None,
+        seqs: Iterable[int] | None = None,
+        bodies: bool = True,
+    ) -> list[Row]:
+        """Rows of the thread in order, as they are in the store now.
+
+        Args:
+            after: only rows with a greater number.
+            kinds: only rows of these kinds.
+            seqs: only rows with these numbers.
+            bodies: False leaves out `request`, `response` and `body`, which is fast.
+        """
+        self._check_usable()
+        where, params = "thread_id = ? AND seq > ?", [self.thread_id, after]
+        for column, wanted in (("kind", kinds), ("seq", seqs)):
+            if wanted is not None:
+                some = list(wanted)
+                where += f" AND {column} IN ({', '.join('?' * len(some))})" if some else " AND false"
+                params += some
+        sql = f"SELECT {rows.select(bodies=bodies)} FROM journal WHERE {where} ORDER BY seq"
+        with self._lease.using() as con:
+            return [rows.from_values(values) for values in con.execute(sql, params).fetchall()]
+
+    def close(self) -> None:
+        """Give the thread free. To close twice, or after a take-over, does nothing."""
+        if self._is_closed or self._pid != os.getpid():
+            return
+        try:
+            if self.owns_thread and not self._lost:
+                self.append(Row(kind="session", phase="closed"))
+        except ThreadTakenOver:
+            return  # it was not ours to give
+        finally:
+            self._is_closed = True
+            live.pop(self.session_id, None)
+
+    # ------------------------------------------------------------------ inside
+    def _check_usable(self) -> None:
+        if self._pid != os.getpid():
+            raise ThreadError(
+                f"Thread {self.thread_id!r} was opened in process {self._pid}, and this is process {os.getpid()}, forked "
+                "from it. Do this in the parent, or open a thread of its own here"
+            )
+        if self._is_closed:
+            raise ThreadError(f"This session of thread {self.thread_id!r} is closed. Open the thread again")
+
+    def _insert(self, con: DuckDBPyConnection, new: Sequence[Row]) -> int:
+        import duckdb
+
+        self._catch_up(con)
+        if self._lost:
+            raise self._lost
+        ts, first, lease = self._now(), self.head + 1, self._lease
+        placed: list[object] = []
+        for seq, row in enumerate(new, first):
+            placed += rows.parameters(row, self.thread_id, seq, ts, self.session_id, self._writer)
+        passing("journal.append.before")
+        lease.heads.pop(self.thread_id, None)  # until the INSERT has returned, nobody knows
+        try:
+            lease.insert(con, _insert_sql(len(new)), placed)
+        except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
+            raise _not_storable(con, new, error) from error
+        passing("journal.append.after")
+        lease.acknowledge(len(new))
+        for seq, row in enumerate(new, first):
+            row.place(self.thread_id, seq, ts, self.session_id, self._writer)
+        self._advance((first + len(new) - 1, self.session_id, rows.microseconds(ts)))
+        return first
+
+    def _insert_again(self, new: Sequence[Row]) -> int:
+        """After the connection died, on a new one; the rows may be in the store already."""
+        self._lease.close()
+        con, before = self._lease.connection(), self.head
+        came = [row for row in self._catch_up(con) if row.session_id == self.session_id]
+        if len(came) != len(new):
+            return self._insert(con, new)
+        for row, stored in zip(new, came, strict=True):
+            row.place(stored.thread_id, stored.seq, stored.ts, stored.session_id, stored.writer)
+        return before + 1
+
+    def _now(self) -> datetime:
+        """The time; where the clock was set back a little, that of the last row, so that time and number tell one order."""
+        now = datetime.now(UTC)
+        last = rows.from_microseconds(self._seen[2]) if self._seen else now
+        return last if now < last < now + _CLOCK_STEP else now
+
+    def _advance(self, seen: Mark) -> None:
+        self._seen, self.head = seen, seen[0]
+        self._lease.heads[self.thread_id] = self.head
+
+    def _catch_up(self, con: DuckDBPyConnection) -> list[Row]:
+        """See rows that came since `head`. Asks once per opening of the file: while it is open, nobody else can write."""
+        if self._lease.heads.get(self.thread_id) == self.head:
+            return []
+        marks = con.execute(_MARKS, [self.thread_id, self.head]).fetchall()
+        self._check_history(con, marks)
+        came = self.read(after=self.head) if marks and marks[-1][0] > self.head else []
+        openings = [r for r in came if (r.kind, r.phase) == ("session", "opened") and r.session_id != self.session_id]
+        if openings and self.owns_thread:
+            self._lost = _taken_over(self.thread_id, openings[-1])
+            live.pop(self.session_id, None)
+        if came:
+            self.on_foreign(came)
+        self._advance(marks[-1] if marks else (0, "", 0))
+        return came
+
+    def _check_history(self, con: DuckDBPyConnection, marks: list[Mark]) -> None:
+        """The row `head` has to be there and the same, and no row may be missing after it."""
+        path, thread_id = self._lease.path, self.thread_id
+        if self.head and (not marks or marks[0][0] != self.head):
+            (newest,) = con.execute(_NEWEST, [thread_id]).fetchall()[0]
+            raise StoreReplaced(
+                f"{path} has {newest} rows of thread {thread_id!r}, but this session had stored {self.head}: an older copy "
+                "was put back. Nothing was written over. Put the newer file back; or restart the kernel to go on from the "
+                "older one"
+            )
+        if self.head and self._seen and marks[0] != self._seen:
+            raise StoreReplaced(
+                f"{path} has {marks[-1][0]} rows of thread {thread_id!r}, but row {self.head} is not the one that this "
+                "session stored: another copy was put in its place. Nothing was written over. Put the file back; or restart "
+                "the kernel to go on from this one"
+            )
+        if marks and marks[-1][0] - marks[0][0] + 1 != len(marks):
+            raise missing_rows(path, thread_id, marks[-1][0])
+
+
+_NEWEST = "SELECT coalesce(max(seq), 0) FROM journal WHERE thread_id = ?"
+
+
+def missing_rows(path: object, thread_id: str, newest: int) -> StoreDamaged:
+    """A thread has a gap in its numbers."""
+    return StoreDamaged(
+        f"{path} lacks rows of thread {thread_id!r} before its row {newest}: it is damaged, or rows were deleted by hand. "
+        f"Nothing was changed. Put a copy back; `resumable-nb doctor --db {path}` says what can be saved"
+    )
+
+
+def told_by(row: Row) -> str:
+    """Who opened a session, where and when, from the row that opened it."""
+    about = json.loads(row.data or "{}")
+    return (
+        f"process {about.get('pid', '?')} on {about.get('host', '?')} (user {about.get('user', '?')}), "
+        f"since {row.ts:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _taken_over(thread_id: str, row: Row) -> ThreadTakenOver:
+    return ThreadTakenOver(
+        f"Thread {thread_id!r} was taken over by {told_by(row)}. This session can write to it no more; what it stored before "
+        "is kept. Go on there, or take it back: `%resumable open --take-over`"
+    )
+
+
+def _not_storable(con: DuckDBPyConnection, new: Sequence[Row], error: Exception) -> ValueNotStorable:
+    """Name the value that DuckDB refused."""
+    import duckdb
+
+    for number, row in enumerate(new):
+        for column in rows.COLUMNS:
+            value, kind = getattr(row, column), "JSON" if column in rows.JSON_COLUMNS else "VARCHAR"
+            if isinstance(value, str):
+                try:
+                    con.execute(f"SELECT ?::{kind}", [value])
+                except duckdb.Error as refused:
+                    return ValueNotStorable(f"{column} of a {row.kind} row ({number + 1} of {len(new)})", _first_line(refused))
+    return ValueNotStorable(f"a {new[0].kind} row", _first_line(error))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition("  Input:")[0]

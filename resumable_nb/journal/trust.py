@@ -1,0 +1,143 @@
+"""Whether a store holds exactly what this library makes, and no code of a stranger.
+
+A DuckDB file can carry triggers that run during *our* INSERT, views and macros that read files, and macros that take the
+place of built-in functions, `duckdb_tables()` and `||` among them. So before a process writes to a file for the first time,
+everything in its catalog is compared, as text, with what we would have made; and that is asked from a database beside it, in
+which names mean what they should (`outside`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from resumable_nb.errors import StoreUntrusted
+from resumable_nb.journal import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from duckdb import DuckDBPyConnection
+
+Entry = tuple[str, str, str, str, str]
+"""Kind, schema, name, definition and comment of one thing in a catalog."""
+
+_CATALOG = {
+    "table": "table_name, sql, comment, internal FROM duckdb_tables()",
+    "column": "table_name || '.' || column_name, concat_ws('|', column_index, data_type, is_nullable, column_default, "
+    "is_generated, generation_expression), comment, internal FROM duckdb_columns()",
+    "constraint": "table_name, constraint_text, '', false FROM duckdb_constraints()",
+    "view": "view_name, sql, comment, internal FROM duckdb_views()",
+    "macro": "function_name, concat_ws('|', function_type, parameters, parameter_types, macro_definition), comment, "
+    "internal FROM duckdb_functions()",
+    "type": "type_name, concat_ws('|', logical_type, labels), comment, internal FROM duckdb_types()",
+    "trigger": "trigger_name, sql, comment, false FROM duckdb_triggers()",
+    "sequence": "sequence_name, sql, comment, false FROM duckdb_sequences()",
+    "index": "index_name, sql, comment, false FROM duckdb_indexes()",
+    "schema": "'', '', comment, internal FROM duckdb_schemas()",
+}
+_TABLES = ("table", "column")
+_TABLE_NAMES = ("journal", "store_info")
+
+KNOWN = {
+    "2.0.1": {
+        "0abe082dc5b00f6698959fb255e889d37783f49b5e43b389ccf3ca0b77803929",  # everything
+        "65d74efc505c8bccb58eada192a6d3c96cb798dbe3586a4dd6a630e66758b7c5",  # the tables alone
+    },
+}
+"""By DuckDB version, digests of what `_expected` gives: spares making our schema anew just to compare with it."""
+
+
+def catalog(con: DuckDBPyConnection, database: str, kinds: Iterable[str] = _CATALOG) -> list[Entry]:
+    """Everything that a database holds besides rows, in a fixed order."""
+    queries = (f"SELECT '{kind}', schema_name, {_CATALOG[kind]} WHERE database_name = $1" for kind in kinds)
+    rows = con.execute(" UNION ALL ".join(queries), [database]).fetchall()
+    return sorted((kind, folder, name, sql or "", comment or "") for kind, folder, name, sql, comment, internal in rows if not internal)
+
+
+@contextmanager
+def outside(con: DuckDBPyConnection) -> Iterator[str]:
+    """Stand in a database beside the file, whose macros then shadow nothing; gives the file's own database name."""
+    con.execute("ATTACH ':memory:' AS resumable_nb_outside")
+    con.execute("USE resumable_nb_outside")
+    sql = "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'resumable_nb_outside'"
+    database = str(con.execute(sql).fetchall()[0][0])
+    try:
+        yield database
+    finally:
+        con.execute(f"USE {quoted(database)}")
+        con.execute("DETACH resumable_nb_outside")
+
+
+def quoted(name: str) -> str:
+    """A name for use in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def check_all(con: DuckDBPyConnection, database: str, path: Path) -> None:
+    """Before the first write: the file holds exactly what we would have made.
+
+    Raises:
+        StoreUntrusted: it holds something else; all of it is named.
+    """
+    _compare(catalog(con, database), tuple(_CATALOG), path)
+
+
+def check_tables(con: DuckDBPyConnection, database: str, path: Path) -> None:
+    """Before reading: the two tables are tables of ours. Whatever else the file holds is never looked at.
+
+    Raises:
+        StoreUntrusted: they are not.
+    """
+    _compare(_our_tables(catalog(con, database, _TABLES)), _TABLES, path)
+
+
+def digest(entries: list[Entry]) -> str:
+    """A short form of a catalog, to compare."""
+    return hashlib.sha256(repr(entries).encode()).hexdigest()
+
+
+def _duckdb_version() -> str:
+    import duckdb
+
+    return duckdb.__version__
+
+
+def _expected(kinds: tuple[str, ...]) -> list[Entry]:
+    import duckdb
+
+    with duckdb.connect() as con:
+        con.execute("ATTACH ':memory:' AS expected")
+        schema.fill(con, "expected")
+        entries = catalog(con, "expected", kinds)
+    return _our_tables(entries) if kinds == _TABLES else entries
+
+
+def _our_tables(entries: list[Entry]) -> list[Entry]:
+    """Those of our two tables, without comments."""
+    ours = [e for e in entries if e[1] == "main" and e[2].partition(".")[0] in _TABLE_NAMES]
+    return [(kind, folder, name, definition, "") for kind, folder, name, definition, _ in ours]
+
+
+def _compare(found: list[Entry], kinds: tuple[str, ...], path: Path) -> None:
+    if digest(found) in KNOWN.get(_duckdb_version(), ()):
+        return
+    expected = _expected(kinds)
+    extra, missing = sorted(set(found) - set(expected)), sorted(set(expected) - set(found))
+    if not extra and not missing and len(found) == len(expected):
+        return
+    changed = {e[:3] for e in extra} & {e[:3] for e in missing}
+    told = [f"{_told(e)} is not as this library makes it" for e in sorted(changed)]
+    told += [f"{_told(e)} is not ours" for e in extra if e[:3] not in changed]
+    told += [f"{_told(e)} is missing" for e in missing if e[:3] not in changed]
+    raise StoreUntrusted(
+        f"{path} is not what this library makes: {'; '.join(told[:8])}{'; …' if len(told) > 8 else ''}. A DuckDB file can run "
+        "code of whoever made it, so nothing is written to it. `resumable-nb doctor --rebuild` copies its rows into a clean store"
+    )
+
+
+def _told(entry: tuple[str, ...]) -> str:
+    kind, folder, name = entry[:3]
+    return f"{kind} {folder}.{name}" if folder != "main" else f"{kind} {name}" if name else f"{kind} {folder}"
