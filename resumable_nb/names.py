@@ -57,7 +57,10 @@ class Names:
 
     def _look(self, name: str) -> Facts:
         made_by = self.made_by.get(name, "")
-        return fingerprint.fingerprint(self.namespace[name], namespace=self.namespace, made_by=made_by)
+        value = self.namespace[name]
+        return fingerprint.fingerprint(
+            value, namespace=self.namespace, made_by=made_by, name=name, project=self.project
+        )
 
     def forget(self, names: Iterable[str] | None = None) -> None:
         """Code has run: look again."""

@@ -1,0 +1,188 @@
+"""JupyterLab in a real Chromium, driven from Python."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = "/usr/bin/chromium"
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+_READY = """() => { const w = window.jupyterapp?.shell.currentWidget;
+    return w && w.context && w.context.isReady && w.context.sessionContext.session?.kernel?.status === 'idle' }"""
+
+
+class Lab:
+    """A JupyterLab server of its own, with nothing of the user's, and one page."""
+
+    def __init__(self, root: Path, page: Any, port: int, token: str) -> None:
+        self.root, self.page, self._port, self._token = root, page, port, token
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    def open(self, name: str) -> None:
+        self.page.goto(f"http://127.0.0.1:{self._port}/lab/tree/{name}?token={self._token}&reset")
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+        self.page.wait_for_function(_READY, timeout=90_000)
+
+    def command(self, name: str, **args: Any) -> None:
+        """Run a command of JupyterLab without waiting for its end: a cell may wait for a person."""
+        self.page.evaluate(
+            "([name, args]) => { window.jupyterapp.commands.execute(name, args).catch(() => {}); }", [name, args]
+        )
+
+    def run_all(self) -> None:
+        self.command("notebook:run-all-cells")
+
+    def cell(self, place: int) -> Any:
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(place)
+
+    def output(self, place: int, text: str) -> Any:
+        """The first output of a cell that holds a text."""
+        return self.cell(place).locator(".jp-OutputArea-output", has_text=text).first
+
+    def wait_for(self, place: int, text: str, *, timeout_s: float = 60) -> str:
+        found = self.output(place, text)
+        found.wait_for(timeout=timeout_s * 1000)
+        return str(found.inner_text())
+
+    def wait_idle(self, *, timeout_s: float = 120) -> None:
+        """Until no cell of the notebook is running or waiting to run."""
+        self.page.wait_for_function(
+            """() => { const nb = window.jupyterapp.shell.currentWidget.content;
+                return nb.widgets.every(c => !c.model.sharedModel.execution_count || c.promptNode?.textContent !== '[*]:') &&
+                    ![...document.querySelectorAll('.jp-InputPrompt')].some(p => p.textContent.includes('*')) &&
+                    window.jupyterapp.shell.currentWidget.context.sessionContext.session?.kernel?.status === 'idle' }""",
+            timeout=timeout_s * 1000,
+        )
+
+    def insert_below(self, place: int, source: str) -> None:
+        """A new, unsaved cell below another."""
+        self.page.evaluate(
+            """([place, source]) => { const nb = window.jupyterapp.shell.currentWidget.content;
+                nb.activeCellIndex = place;
+                window.jupyterapp.commands.execute('notebook:insert-cell-below').then(() => {
+                    nb.activeCell.model.sharedModel.setSource(source); }); }""",
+            [place, source],
+        )
+        self.page.wait_for_function(
+            """([place, source]) => window.jupyterapp.shell.currentWidget.content.widgets[place + 1]
+                ?.model.sharedModel.getSource() === source""",
+            arg=[place, source],
+        )
+
+    def run_cell(self, place: int) -> None:
+        self.page.evaluate("(place) => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = place; }", place)
+        self.command("notebook:run-cell")
+
+    def kernel_pid(self) -> int:
+        """The kernel's process, which the server started."""
+        connection = self.page.evaluate(
+            "() => window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.id"
+        )
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
+                with contextlib.suppress(OSError):
+                    command = (process / "cmdline").read_bytes().decode(errors="replace")
+                    if connection in command and "ipykernel_launcher" in command:
+                        return int(process.name)
+        raise AssertionError(f"no kernel process with connection {connection}")
+
+    def kill_kernel(self) -> None:
+        """SIGKILL, as the out-of-memory killer does it; JupyterLab restarts it by itself."""
+        pid = self.kernel_pid()
+        os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(AssertionError):
+                if self.kernel_pid() != pid:
+                    self.page.wait_for_function(_READY, timeout=60_000)
+                    return
+            time.sleep(0.2)
+        raise AssertionError("the kernel did not come back")
+
+    def dismiss_dialogs(self) -> None:
+        while self.page.locator(".jp-Dialog button.jp-mod-accept").count():
+            self.page.locator(".jp-Dialog button.jp-mod-accept").first.click()
+
+    def screenshot(self, name: str) -> Path:
+        folder = Path(os.environ.get("RESUMABLE_NB_SCREENSHOTS", self.root))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=str(folder / name))
+        return folder / name
+
+
+@contextlib.contextmanager
+def lab(root: Path, env: dict[str, str]) -> Iterator[Lab]:
+    """Start JupyterLab and a page; both end with the block."""
+    from playwright.sync_api import sync_playwright
+
+    (root / "work").mkdir(parents=True, exist_ok=True)
+    settings = root / "settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    quiet = {"fetchNews": "false", "checkForUpdates": False}
+    (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+    port, token = _free_port(), secrets.token_hex(16)
+    environment = os.environ | {
+        "JUPYTERLAB_SETTINGS_DIR": str(root / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(root / "workspaces"),
+        "JUPYTER_CONFIG_DIR": str(root / "config"),
+        "JUPYTER_DATA_DIR": str(root / "data"),
+        "JUPYTER_RUNTIME_DIR": str(root / "runtime"),
+        "IPYTHONDIR": str(root / "ipython"),
+    }
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--allow-root"]
+    command += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", "--expose-app-in-browser"]
+    command += [f"--ServerApp.root_dir={root / 'work'}", "--LabApp.collaborative=False"]
+    with (root / "lab.log").open("w") as log:
+        server = subprocess.Popen(command, env=environment | env, stdout=log, stderr=subprocess.STDOUT, cwd=root)
+    try:
+        _wait_until_up(port, token, root / "lab.log")
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=_FLAGS)
+            page = browser.new_page(viewport={"width": 1280, "height": 1100})
+            yield Lab(root, page, port, token)
+            browser.close()
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def _wait_until_up(port: int, token: str, log: Path) -> None:
+    for _ in range(240):
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=2)
+            return
+        time.sleep(0.25)
+    raise AssertionError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
