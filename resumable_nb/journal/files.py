@@ -6,6 +6,7 @@ Nothing here opens the database file: a second file handle in the process drops 
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,10 +46,10 @@ def check_fit(path: Path, *, allow_owner: bool) -> None:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise StoreError(f"{path} is {_kind(found.st_mode)}, not a file. Name the DuckDB file that the store is in")
-    if not allow_owner and hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+    if not allow_owner and found.st_uid != os.geteuid():
         raise StoreUntrusted(
-            f"{path} belongs to user {_user(found.st_uid)}, and you are {_user(os.geteuid())}. Copy it and open the copy; "
-            "or, if you share it on purpose, pass allow_owner=True"
+            f"{path} belongs to user {_user(found.st_uid)}, and you are {_user(os.geteuid())}. Copy it and open the "
+            "copy; or, if you share it on purpose, pass allow_owner=True"
         )
 
 
@@ -57,8 +58,6 @@ def _kind(mode: int) -> str:
 
 
 def _user(uid: int) -> str:
-    import pwd
-
     try:
         return f"{pwd.getpwuid(uid).pw_name} ({uid})"
     except KeyError:

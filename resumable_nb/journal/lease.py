@@ -3,9 +3,9 @@
 DuckDB lets one process have a file, and notebooks are many, so nobody keeps it. Found by trying (DuckDB 2.0.1):
 
 - Without a lock of our own around open … close, committed rows get lost when several processes open and close at once.
-- Writers starve if a busy one never lets go: it holds the file for `HOLD_S` and pauses `PAUSE_S` before it takes it again.
-- A write-ahead log that was damaged in its middle is replayed up to there *without a word*, and deleted on close. So a log
-  that is there when we come (somebody died) is first read without writing, and counted against the witness.
+- Writers starve if a busy one never lets go: it holds the file for `HOLD_S` and pauses `PAUSE_S` before the next time.
+- A write-ahead log that was damaged in its middle is replayed up to there *without a word*, and deleted on close. So a
+  log that is there when we come (somebody died) is first read without writing, and counted against the witness.
 - A forked child that exits checkpoints, and unlinks, the log of its parent: the lease is closed before a fork.
 - When the file under us was replaced, an ordinary close would delete the log of the *new* file: see `_abandon`.
 """
@@ -20,6 +20,9 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import duckdb
+import filelock
+
 from resumable_nb.errors import StoreReplaced, StoreUnwritable
 from resumable_nb.journal import files, reading, schema, troubles, trust, witness
 
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from duckdb import DuckDBPyConnection
-    from filelock import BaseFileLock
 
 HOLD_S = 1.0
 PAUSE_S = 0.01
@@ -51,8 +52,8 @@ class Lease:
         self.heads: dict[str, int] = {}
         self.store_id = ""
         self._wal = str(files.wal_path(path))
-        self._con: DuckDBPyConnection | None = None
-        self._lock: BaseFileLock | None = None
+        self._con: duckdb.DuckDBPyConnection | None = None
+        self._lock: filelock.BaseFileLock | None = None
         self._witness: witness.Witness | None = None
         self._identity: files.Identity | None = None
         self._trusted: files.Identity | None = None
@@ -72,7 +73,7 @@ class Lease:
         except StoreReplaced:
             return self._identity is None
 
-    def connection(self) -> DuckDBPyConnection:
+    def connection(self) -> duckdb.DuckDBPyConnection:
         """The open connection. Hold `mutex`, and be done with it before you let go.
 
         Raises:
@@ -88,10 +89,8 @@ class Lease:
         return self._con
 
     @contextmanager
-    def using(self) -> Iterator[DuckDBPyConnection]:
+    def using(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """The open connection, with `mutex` held; DuckDB's errors come out as ours."""
-        import duckdb
-
         with self.mutex:
             try:
                 yield self.connection()
@@ -104,7 +103,7 @@ class Lease:
                     raise
                 raise KeyboardInterrupt from None  # DuckDB's form of Ctrl-C
 
-    def insert(self, con: DuckDBPyConnection, sql: str, parameters: object) -> None:
+    def insert(self, con: duckdb.DuckDBPyConnection, sql: str, parameters: object) -> None:
         """Run one INSERT. The log is made by the first one; its file is for this user only."""
         if os.path.exists(self._wal):
             con.execute(sql, parameters)
@@ -131,7 +130,7 @@ class Lease:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Keep everybody, this process included, from writing, with the file closed here: for reading it by other means.
+        """Keep everybody, this process included, from writing, with the file closed: for reading it by other means.
 
         Where the lock file cannot be made (a read-only folder), nobody is kept out, and reading goes on all the same.
         """
@@ -148,7 +147,7 @@ class Lease:
                 self._let_go()
 
     # ------------------------------------------------------------------ opening
-    def _open(self) -> DuckDBPyConnection:
+    def _open(self) -> duckdb.DuckDBPyConnection:
         deadline = time.monotonic() + self.wait_s
         time.sleep(max(0.0, self._not_before - time.monotonic()))
         while True:
@@ -167,16 +166,20 @@ class Lease:
         self.heads.clear()
         self._opened_at = self._used_at = time.monotonic()
         self._openings += 1
-        closer = threading.Thread(target=self._close_when_idle, args=(self._openings,), name="resumable_nb lease", daemon=True)
+        closer = threading.Thread(
+            target=self._close_when_idle, args=(self._openings,), name="resumable_nb lease", daemon=True
+        )
         closer.start()
         return self._con
 
     def _take_lock(self, deadline: float) -> None:
-        import filelock
-
         if self._lock is None:
             self._lock = filelock.FileLock(
-                files.lock_path(self.path), mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_POLL_S
+                files.lock_path(self.path),
+                mode=0o600,
+                thread_local=False,
+                fallback_to_soft=False,
+                poll_interval=_POLL_S,
             )
         try:
             self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
@@ -185,22 +188,13 @@ class Lease:
         except OSError as error:
             raise troubles.no_side_file(self.path, files.lock_path(self.path), error) from error
 
-    def _connect(self) -> DuckDBPyConnection:
-        import duckdb
-
+    def _connect(self) -> duckdb.DuckDBPyConnection:
         found = files.identity(self.path)
         try:
             is_counted = os.path.exists(self._wal) and self._look_first()
             con = duckdb.connect(str(self.path))
             try:
-                if files.identity(self.path) != found:
-                    raise StoreReplaced(f"{self.path} was replaced while it was being opened. Run this again")
                 facts = self._examine(con, found)
-                if self.store_id not in ("", facts.store_id):
-                    raise StoreReplaced(
-                        f"{self.path} is another store now: it has store_id {facts.store_id}, and this kernel opened "
-                        f"{self.store_id}. Put the file back, or restart the kernel to work with the new one"
-                    )
                 if not is_counted:
                     reading.count(self.path, facts)
                 self._witness = self._open_witness(facts.store_id)
@@ -214,8 +208,6 @@ class Lease:
 
     def _look_first(self) -> bool:
         """Read a store with the log of somebody who died without writing to it: what is not whole stays as it is."""
-        import duckdb
-
         files.make_private(self._wal)
         try:
             con = reading.attached(self.path)
@@ -225,18 +217,30 @@ class Lease:
             reading.count(self.path, reading.facts(con, "store", self.path))
         return True
 
-    def _examine(self, con: DuckDBPyConnection, found: files.Identity) -> reading.Facts:
-        """Facts about the store; the first time that this process sees the file, after it was compared with what we make."""
-        if found == self._trusted:
-            store_id, rows = con.execute(_FACTS).fetchall()[0]
-            return reading.Facts(store_id, None, rows)
+    def _examine(self, con: duckdb.DuckDBPyConnection, found: files.Identity) -> reading.Facts:
+        """Facts about the store; if this process sees the file for the first time, it is compared with what we make."""
+        if files.identity(self.path) != found:
+            raise StoreReplaced(f"{self.path} was replaced while it was being opened. Run this again")
+        facts = self._ask(con) if found == self._trusted else self._ask_stranger(con)
+        if self.store_id not in ("", facts.store_id):
+            raise StoreReplaced(
+                f"{self.path} is another store now: it has store_id {facts.store_id}, and this kernel opened "
+                f"{self.store_id}. Put the file back, or restart the kernel to work with the new one"
+            )
+        self._trusted = found
+        return facts
+
+    def _ask(self, con: duckdb.DuckDBPyConnection) -> reading.Facts:
+        store_id, rows = con.execute(_FACTS).fetchall()[0]
+        return reading.Facts(store_id, None, rows)
+
+    def _ask_stranger(self, con: duckdb.DuckDBPyConnection) -> reading.Facts:
         with trust.outside(con) as database:
             facts = reading.facts(con, database, self.path)
             known = schema.check_format(facts.format, self.path)
             if known == schema.FORMAT:
                 trust.check_all(con, database, self.path)
         schema.migrate(con, known)
-        self._trusted = found
         return facts
 
     def _open_witness(self, store_id: str) -> witness.Witness:
@@ -255,8 +259,8 @@ class Lease:
         if found != self._identity:
             self._abandon()
             raise StoreReplaced(
-                f"{self.path} was replaced by another file while this kernel had it open. Nothing more is written. Put the file "
-                "back that was there before, or restart the kernel to work with the new one"
+                f"{self.path} was replaced by another file while this kernel had it open. Nothing more is written. Put "
+                "the file back that was there before, or restart the kernel to work with the new one"
             )
 
     def _abandon(self) -> None:
@@ -327,7 +331,5 @@ def _close_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 atexit.register(_close_all)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from duckdb import DuckDBPyConnection
+    import duckdb
 
 _IS_COMPLETED = (
     "EXISTS (SELECT 1 FROM {journal} d WHERE d.thread_id = j.thread_id AND d.ref_seq = j.seq "
@@ -70,7 +70,7 @@ class Past(NamedTuple):
         ]
 
 
-def read(con: DuckDBPyConnection, thread_id: str, path: Path) -> Past:
+def read(con: duckdb.DuckDBPyConnection, thread_id: str, path: Path) -> Past:
     """Read the past of a thread.
 
     Raises:
@@ -83,24 +83,24 @@ def read(con: DuckDBPyConnection, thread_id: str, path: Path) -> Past:
     for row in map(rows.from_values, con.execute(_PAST, [thread_id]).fetchall() if head else ()):
         if row.kind == "session" and row.phase == "opened":
             owner = row
-        elif row.kind == "session" and owner and row.session_id == owner.session_id:
-            owner = None
-        elif row.kind == "thread":  # created, or forked: the sessions before were those of another thread
-            owner = None
+        elif row.kind == "thread" or (row.kind == "session" and owner and row.session_id == owner.session_id):
+            owner = None  # closed; or what was before a fork belongs to another thread
         elif row.phase == "started":
             unfinished.append(row)
     return Past(head, owner, unfinished)
 
 
-def not_found(con: DuckDBPyConnection, thread_id: str, path: Path) -> ThreadNotFound:
+def not_found(con: duckdb.DuckDBPyConnection, thread_id: str, path: Path) -> ThreadNotFound:
     """There is no such thread; the message lists those that there are."""
-    known = [str(name) for (name,) in con.execute("SELECT DISTINCT thread_id FROM journal ORDER BY 1 LIMIT 21").fetchall()]
+    known = [
+        str(name) for (name,) in con.execute("SELECT DISTINCT thread_id FROM journal ORDER BY 1 LIMIT 21").fetchall()
+    ]
     told = ", ".join(map(repr, known[:20])) + (", …" if len(known) > 20 else "")
     return ThreadNotFound(f"{path} has no thread {thread_id!r}. " + (f"It has {told}" if known else "It is empty"))
 
 
-# One INSERT: the rows up to the fork as they are, a completing row for everything that is open there, and the row that says
-# where the copy comes from. What is before that last row was made, and paid for, elsewhere.
+# One INSERT: the rows up to the fork as they are, a completing row for everything that is open there, and the row that
+# says where the copy comes from. What is before that last row was made, and paid for, elsewhere.
 _FORK = f"""
 INSERT INTO journal ({", ".join(rows.COLUMNS)})
 WITH source AS (SELECT * FROM journal WHERE thread_id = $source AND seq <= $seq),
@@ -111,8 +111,9 @@ pending AS (
 copied AS (
     SELECT * REPLACE ($thread AS thread_id) FROM source
     UNION ALL BY NAME
-    SELECT $thread AS thread_id, $seq + place AS seq, kind, CASE kind WHEN 'approval' THEN 'dropped' ELSE 'lost' END AS phase,
-           $ts::TIMESTAMPTZ AS ts, $session AS session_id, seq AS ref_seq, {", ".join(_REPEATED)}, $writer AS writer
+    SELECT $thread AS thread_id, $seq + place AS seq, kind,
+           CASE kind WHEN 'approval' THEN 'dropped' ELSE 'lost' END AS phase, $ts::TIMESTAMPTZ AS ts,
+           $session AS session_id, seq AS ref_seq, {", ".join(_REPEATED)}, $writer AS writer
     FROM pending
     UNION ALL BY NAME
     SELECT $thread AS thread_id, $seq + 1 + (SELECT count(*) FROM pending) AS seq, 'thread' AS kind, 'forked' AS phase,
@@ -141,4 +142,6 @@ def check_name(thread_id: str) -> None:
         UsageError: it is empty, or has characters that cannot be printed.
     """
     if not thread_id.strip() or not thread_id.isprintable():
-        raise UsageError(f"{thread_id!r} is no name for a thread: give it at least one letter, and no control characters")
+        raise UsageError(
+            f"{thread_id!r} is no name for a thread: give it at least one letter, and no control characters"
+        )

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import functools
+import getpass
 import os
 import platform
 import socket
 import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import duckdb
 
 
 @functools.cache
 def versions() -> tuple[str, str]:
     """Versions of this library and of DuckDB."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    import duckdb
-
     try:
         return version("resumable-nb"), duckdb.__version__
     except PackageNotFoundError:  # run from a source tree that was never installed
@@ -26,8 +26,7 @@ def versions() -> tuple[str, str]:
 
 def writer() -> str:
     """What stands in each row about who wrote it."""
-    ours, duckdbs = versions()
-    return f"resumable_nb {ours}/duckdb {duckdbs}"
+    return "resumable_nb {}/duckdb {}".format(*versions())
 
 
 def describe() -> dict[str, Any]:
@@ -67,12 +66,10 @@ def _text(path: str) -> str:
 
 
 def _user() -> str:
-    import getpass
-
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container whose uid has no name
-        return str(os.getuid()) if hasattr(os, "getuid") else ""
+        return str(os.getuid())
 
 
 def started(pid: int) -> str | None:
@@ -99,8 +96,8 @@ def _started_by_ps(pid: int) -> str | None:
 def is_alive(owner: dict[str, Any]) -> bool | None:
     """Whether the process that `describe` once described still runs; None if that cannot be seen from here.
 
-    A machine that was booted again, or a container that was started again under its old name, has no process of its life
-    before. Should two machines share name and id, the worst is that one of them is told that its thread was taken over.
+    A machine that was booted again, or a container that was started again under its old name, has no process of its
+    life before. Should two machines share name and id, the worst is that one is told that its thread was taken over.
     """
     here = _machine()
     if any(owner.get(k, "") != here[k] for k in ("host", "machine_id")):

@@ -13,6 +13,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import duckdb
+
 from resumable_nb.errors import QueryRefused, StoreUntrusted
 from resumable_nb.journal import files, schema, troubles, trust, witness
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-    from duckdb import DuckDBPyConnection
 
     Parameters = Sequence[object] | Mapping[str, object] | None
 
@@ -44,7 +45,7 @@ class Facts(NamedTuple):
     rows: int
 
 
-def facts(con: DuckDBPyConnection, database: str, path: Path) -> Facts:
+def facts(con: duckdb.DuckDBPyConnection, database: str, path: Path) -> Facts:
     """Read them without touching anything of the file but its two tables.
 
     Raises:
@@ -55,8 +56,8 @@ def facts(con: DuckDBPyConnection, database: str, path: Path) -> Facts:
     tables = {name for (name,) in con.execute(sql, [database]).fetchall()}
     if not {"journal", "store_info"} <= tables:
         raise StoreUntrusted(
-            f"{path} is a DuckDB file, but no store of this library: it has no tables `journal` and `store_info`. Name another "
-            "file for the store; it is made if it does not exist"
+            f"{path} is a DuckDB file, but no store of this library: it has no tables `journal` and `store_info`. Name "
+            "another file for the store; it is made if it does not exist"
         )
     info = dict(con.execute(f"SELECT name, value FROM {main}.store_info").fetchall())
     (rows,) = con.execute(f"SELECT count(*) FROM {main}.journal").fetchall()[0]
@@ -74,10 +75,8 @@ def count(path: Path, found: Facts) -> None:
         raise troubles.rows_missing(path, found.rows, expected)
 
 
-def attached(path: Path) -> DuckDBPyConnection:
+def attached(path: Path) -> duckdb.DuckDBPyConnection:
     """An in-memory database with the store attached read-only, as `store`. DuckDB's errors pass."""
-    import duckdb
-
     con = duckdb.connect(config=_CONFIG)
     try:
         con.execute(f"ATTACH '{schema.quoted(path)}' AS store (TYPE duckdb, READ_ONLY)")
@@ -87,7 +86,9 @@ def attached(path: Path) -> DuckDBPyConnection:
     return con
 
 
-def rows(path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float) -> tuple[list[str], list[tuple[Any, ...]]]:
+def rows(
+    path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Names of the columns, and the rows."""
     with _answer(path, sql, params, timeout_s=timeout_s, wait_s=wait_s) as con:
         names = [str(column[0]) for column in con.description or ()]
@@ -101,13 +102,13 @@ def frame(path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s:
 
 
 @contextmanager
-def _answer(path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float) -> Iterator[DuckDBPyConnection]:
-    import duckdb
-
-    check_statement(sql)
+def _answer(
+    path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float
+) -> Iterator[duckdb.DuckDBPyConnection]:
     con = _wait_for(path, time.monotonic() + wait_s, wait_s)
     try:
         with con:
+            check_statement(con, sql)
             prepare(con, path)
             with _limited(con, timeout_s):
                 con.execute(sql, params)
@@ -118,9 +119,7 @@ def _answer(path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_
         raise QueryRefused(f"DuckDB refuses the query: {error}") from error
 
 
-def _wait_for(path: Path, deadline: float, wait_s: float) -> DuckDBPyConnection:
-    import duckdb
-
+def _wait_for(path: Path, deadline: float, wait_s: float) -> duckdb.DuckDBPyConnection:
     while True:
         try:
             return attached(path)
@@ -133,7 +132,7 @@ def _wait_for(path: Path, deadline: float, wait_s: float) -> DuckDBPyConnection:
             time.sleep(0.05)
 
 
-def prepare(con: DuckDBPyConnection, path: Path) -> None:
+def prepare(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Check the attached store, make our views over it, and lock everything else."""
     found = facts(con, "store", path)
     schema.check_format(found.format, path)
@@ -147,30 +146,28 @@ def prepare(con: DuckDBPyConnection, path: Path) -> None:
     con.execute("SET lock_configuration = true")
 
 
-def check_statement(sql: str) -> None:
+def check_statement(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Exactly one SELECT, or one EXPLAIN of a SELECT.
 
     Raises:
         QueryRefused: it is something else.
     """
-    import duckdb
-
     try:
-        statements = duckdb.extract_statements(sql)
+        statements = con.extract_statements(sql)
         kinds = [statement.type for statement in statements]
         if kinds == [duckdb.StatementType.EXPLAIN]:
-            kinds = [statement.type for statement in duckdb.extract_statements(_EXPLAIN.sub("", sql, count=1))]
+            kinds = [statement.type for statement in con.extract_statements(_EXPLAIN.sub("", sql, count=1))]
     except duckdb.Error as error:
         raise QueryRefused(f"DuckDB does not understand the query: {error}") from error
     if kinds != [duckdb.StatementType.SELECT]:
         told = ", ".join(kind.name for kind in kinds) or "nothing"
-        raise QueryRefused(f"Only one SELECT, or EXPLAIN of one, can be asked; this is {told}. The journal is never changed by SQL")
+        raise QueryRefused(
+            f"Only one SELECT, or EXPLAIN of one, can be asked; this is {told}. The journal is never changed by SQL"
+        )
 
 
 @contextmanager
-def _limited(con: DuckDBPyConnection, timeout_s: float) -> Iterator[None]:
-    import duckdb
-
+def _limited(con: duckdb.DuckDBPyConnection, timeout_s: float) -> Iterator[None]:
     is_late = threading.Event()
 
     def interrupt() -> None:
@@ -185,8 +182,8 @@ def _limited(con: DuckDBPyConnection, timeout_s: float) -> Iterator[None]:
     except duckdb.InterruptException as error:
         if is_late.is_set():
             raise QueryRefused(
-                f"The query took longer than {timeout_s:g} s, and nobody can write to the store meanwhile. Ask for less (a "
-                "LIMIT, one thread_id), or give it more time with timeout_s"
+                f"The query took longer than {timeout_s:g} s, and nobody can write to the store meanwhile. Ask for "
+                "less (a LIMIT, one thread_id), or give it more time with timeout_s"
             ) from error
         raise
     except RuntimeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from resumable_nb.errors import ValueNotStorable
 
@@ -88,9 +88,10 @@ class Row:
     session_id: str = ""
     writer: str = ""
 
-    def place(self, thread_id: str, seq: int, ts: datetime, session_id: str, writer: str) -> None:
+    def put(self, place: Place) -> None:
         """Give the row its place in the journal, and make relative references absolute."""
-        self.thread_id, self.seq, self.ts, self.session_id, self.writer = thread_id, seq, ts, session_id, writer
+        self.thread_id, seq, self.ts, self.session_id, self.writer = place
+        self.seq = seq
         if self.ref_seq is not None and self.ref_seq < 0:
             self.ref_seq += seq
         if self.parent_seq is not None and self.parent_seq < 0:
@@ -99,17 +100,27 @@ class Row:
             self.run_seq += seq
 
 
+class Place(NamedTuple):
+    """Where a row stands, and who put it there."""
+
+    thread_id: str
+    seq: int
+    ts: datetime
+    session_id: str
+    writer: str
+
+
 _values = attrgetter(*COLUMNS)
 _REFERENCES = tuple(COLUMNS.index(c) for c in ("ref_seq", "parent_seq", "run_seq"))
 
 
-def parameters(row: Row, thread_id: str, seq: int, ts: datetime, session_id: str, writer: str) -> list[object]:
+def parameters(row: Row, place: Place) -> list[object]:
     """The values of a row in the order of `COLUMNS`, as if it had this place; the row itself is left as it is."""
     values: list[Any] = [*_values(row)]
-    values[0], values[1], values[4], values[5], values[-1] = thread_id, seq, ts, session_id, writer
+    values[0], values[1], values[4], values[5], values[-1] = place
     for i in _REFERENCES:
         if values[i] is not None and values[i] < 0:
-            values[i] += seq
+            values[i] += place.seq
     return values
 
 
@@ -123,7 +134,8 @@ def check_sizes(row: Row) -> None:
         value = getattr(row, column)
         if value is not None and len(value) > MAX_VALUE_BYTES:
             raise ValueNotStorable(
-                f"{column} of a {row.kind} row", f"it has {len(value) / 2**20:.0f} MB, and {MAX_VALUE_BYTES >> 20} MB is the most"
+                f"{column} of a {row.kind} row",
+                f"it has {len(value) / 2**20:.0f} MB, and {MAX_VALUE_BYTES >> 20} MB is the most",
             )
 
 

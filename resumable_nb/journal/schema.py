@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
+
 from resumable_nb.errors import StoreDamaged, StoreTooNew, StoreUnwritable
-from resumable_nb.journal import files
 from resumable_nb.journal.processes import writer
 
 if TYPE_CHECKING:
@@ -36,15 +37,13 @@ def part(name: str) -> str:
 def create(path: Path) -> None:
     """Make an empty store, whole or not at all, for its user only. Call it with the store's lock held.
 
-    It is made under another name in a private folder beside it and linked into place, so that nobody ever sees half of it
-    and an existing file is never overwritten.
+    It is made under another name in a private folder beside it and linked into place, so that nobody ever sees half of
+    it, and an existing file is never overwritten.
 
     Raises:
         StoreUnwritable: the folder does not exist or cannot be written.
         FileExistsError: there is a file already.
     """
-    import duckdb
-
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     except OSError as error:

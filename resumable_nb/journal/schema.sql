@@ -152,7 +152,10 @@ FROM journal s LEFT JOIN d ON d.thread_id = s.thread_id AND d.ref_seq = s.seq
 WHERE s.kind = 'approval' AND s.phase = 'requested';
 
 CREATE VIEW recoveries AS
-SELECT thread_id, seq, ts, session_id, phase, duration_ms, data FROM journal WHERE kind = 'recovery';
+SELECT thread_id, seq, ts, session_id, data->>'died' AS died_session_id, duration_ms,
+       CAST(data->>'calls_done' AS BIGINT) AS calls_done, CAST(data->>'calls_again' AS BIGINT) AS calls_again,
+       CAST(data->>'share' AS DOUBLE) AS share, data
+FROM journal WHERE kind = 'recovery';
 
 -- The state after row s: the lineage as of the newest checkpoint at or before s or, where the newest row that changes the
 -- state is progress, the lineage as of its parent and the progress of its run up to s.
@@ -365,6 +368,9 @@ COMMENT ON COLUMN recoveries.thread_id IS 'The thread';
 COMMENT ON COLUMN recoveries.seq IS 'Its row';
 COMMENT ON COLUMN recoveries.ts IS 'When it ended';
 COMMENT ON COLUMN recoveries.session_id IS 'The opening of the thread that resumed';
-COMMENT ON COLUMN recoveries.phase IS 'How it ended';
-COMMENT ON COLUMN recoveries.duration_ms IS 'Milliseconds that it took';
+COMMENT ON COLUMN recoveries.died_session_id IS 'The opening of the thread that was interrupted';
+COMMENT ON COLUMN recoveries.duration_ms IS 'Milliseconds from opening the thread to the first new call';
+COMMENT ON COLUMN recoveries.calls_done IS 'LLM calls that were done when it resumed';
+COMMENT ON COLUMN recoveries.calls_again IS 'Those that had to be done again';
+COMMENT ON COLUMN recoveries.share IS 'calls_again as a share of calls_done';
 COMMENT ON COLUMN recoveries.data IS 'What was probed, settled and done again, as JSON';

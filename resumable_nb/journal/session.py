@@ -9,15 +9,15 @@ import weakref
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import duckdb
+
 from resumable_nb.errors import StoreDamaged, StoreReplaced, ThreadError, ThreadTakenOver, ValueNotStorable
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import processes, rows
-from resumable_nb.journal.rows import Row
+from resumable_nb.journal.rows import Place, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from duckdb import DuckDBPyConnection
 
     from resumable_nb.journal.lease import Lease
 
@@ -40,13 +40,14 @@ class Session:
         session_id: this opening of it; stands in every row that it writes.
         head: number of the last row of the thread that this session has seen.
         owns_thread: False for a visitor, who fences nobody and is fenced by nobody.
-        on_foreign: called with the rows that are in the thread and were not appended here, before this session goes on.
-            It must not append.
+        died: the session that had the thread before and ended without a `closed` row, because its process died.
+        on_foreign: called with rows that are in the thread and were not appended here, before this session goes on. It
+            must not append.
     """
 
-    def __init__(self, lease: Lease, thread_id: str, *, head: int, owns_thread: bool) -> None:
+    def __init__(self, lease: Lease, thread_id: str, *, head: int, owns_thread: bool, died: str | None = None) -> None:
         self.thread_id, self.session_id, self.head = thread_id, os.urandom(16).hex(), head
-        self.owns_thread = owns_thread
+        self.owns_thread, self.died = owns_thread, died
         self.on_foreign: Callable[[list[Row]], object] = lambda _: None
         self._lease, self._pid, self._writer = lease, os.getpid(), processes.writer()
         self._seen: Mark | None = None  # the row `head`
@@ -54,18 +55,16 @@ class Session:
         self._is_closed = False
 
     def append(self, *new: Row) -> list[int]:
-        """Append rows, all or none, in one INSERT. On return they are on disk, and carry their numbers, which are given too.
+        """Append rows, all or none, in one INSERT. On return they are on disk and carry their numbers, given here too.
 
         Rows of others that came meanwhile are handed to `on_foreign` first.
 
         Raises:
             ThreadTakenOver: another session owns the thread now. Nothing was appended.
             ValueNotStorable: a value is too large, or no JSON that DuckDB takes. Nothing was appended.
-            StoreError: see its subclasses. Nothing was acknowledged; if the rows are in the store all the same, the next
-                append hands them to `on_foreign`.
+            StoreError: see its subclasses. Nothing was acknowledged; if the rows are in the store all the same, the
+                next append hands them to `on_foreign`.
         """
-        import duckdb
-
         self._check_usable()
         for row in new:
             rows.check_sizes(row)
@@ -128,34 +127,33 @@ class Session:
     def _check_usable(self) -> None:
         if self._pid != os.getpid():
             raise ThreadError(
-                f"Thread {self.thread_id!r} was opened in process {self._pid}, and this is process {os.getpid()}, forked "
-                "from it. Do this in the parent, or open a thread of its own here"
+                f"Thread {self.thread_id!r} was opened in process {self._pid}, and this is process {os.getpid()}, "
+                "forked from it. Do this in the parent, or open a thread of its own here"
             )
         if self._is_closed:
             raise ThreadError(f"This session of thread {self.thread_id!r} is closed. Open the thread again")
 
-    def _insert(self, con: DuckDBPyConnection, new: Sequence[Row]) -> int:
-        import duckdb
-
+    def _insert(self, con: duckdb.DuckDBPyConnection, new: Sequence[Row]) -> int:
         self._catch_up(con)
         if self._lost:
             raise self._lost
-        ts, first, lease = self._now(), self.head + 1, self._lease
-        placed: list[object] = []
-        for seq, row in enumerate(new, first):
-            placed += rows.parameters(row, self.thread_id, seq, ts, self.session_id, self._writer)
+        ts, lease = self._now(), self._lease
+        places = [
+            Place(self.thread_id, self.head + i, ts, self.session_id, self._writer) for i in range(1, len(new) + 1)
+        ]
+        values = [value for row, place in zip(new, places, strict=True) for value in rows.parameters(row, place)]
         passing("journal.append.before")
         lease.heads.pop(self.thread_id, None)  # until the INSERT has returned, nobody knows
         try:
-            lease.insert(con, _insert_sql(len(new)), placed)
+            lease.insert(con, _insert_sql(len(new)), values)
         except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
             raise _not_storable(con, new, error) from error
         passing("journal.append.after")
         lease.acknowledge(len(new))
-        for seq, row in enumerate(new, first):
-            row.place(self.thread_id, seq, ts, self.session_id, self._writer)
-        self._advance((first + len(new) - 1, self.session_id, rows.microseconds(ts)))
-        return first
+        for row, place in zip(new, places, strict=True):
+            row.put(place)
+        self._advance((places[-1].seq, self.session_id, rows.microseconds(ts)))
+        return places[0].seq
 
     def _insert_again(self, new: Sequence[Row]) -> int:
         """After the connection died, on a new one; the rows may be in the store already."""
@@ -165,11 +163,11 @@ class Session:
         if len(came) != len(new):
             return self._insert(con, new)
         for row, stored in zip(new, came, strict=True):
-            row.place(stored.thread_id, stored.seq, stored.ts, stored.session_id, stored.writer)
+            row.put(Place(stored.thread_id, stored.seq, stored.ts, stored.session_id, stored.writer))
         return before + 1
 
     def _now(self) -> datetime:
-        """The time; where the clock was set back a little, that of the last row, so that time and number tell one order."""
+        """The time; where the clock was set back a little, that of the last row: time and number tell one order."""
         now = datetime.now(UTC)
         last = rows.from_microseconds(self._seen[2]) if self._seen else now
         return last if now < last < now + _CLOCK_STEP else now
@@ -178,8 +176,8 @@ class Session:
         self._seen, self.head = seen, seen[0]
         self._lease.heads[self.thread_id] = self.head
 
-    def _catch_up(self, con: DuckDBPyConnection) -> list[Row]:
-        """See rows that came since `head`. Asks once per opening of the file: while it is open, nobody else can write."""
+    def _catch_up(self, con: duckdb.DuckDBPyConnection) -> list[Row]:
+        """See rows that came since `head`. Asks once per opening of the file: meanwhile, nobody else can write."""
         if self._lease.heads.get(self.thread_id) == self.head:
             return []
         marks = con.execute(_MARKS, [self.thread_id, self.head]).fetchall()
@@ -194,21 +192,21 @@ class Session:
         self._advance(marks[-1] if marks else (0, "", 0))
         return came
 
-    def _check_history(self, con: DuckDBPyConnection, marks: list[Mark]) -> None:
+    def _check_history(self, con: duckdb.DuckDBPyConnection, marks: list[Mark]) -> None:
         """The row `head` has to be there and the same, and no row may be missing after it."""
         path, thread_id = self._lease.path, self.thread_id
         if self.head and (not marks or marks[0][0] != self.head):
             (newest,) = con.execute(_NEWEST, [thread_id]).fetchall()[0]
             raise StoreReplaced(
-                f"{path} has {newest} rows of thread {thread_id!r}, but this session had stored {self.head}: an older copy "
-                "was put back. Nothing was written over. Put the newer file back; or restart the kernel to go on from the "
-                "older one"
+                f"{path} has {newest} rows of thread {thread_id!r}, but this session had stored {self.head}: an older "
+                "copy was put back. Nothing was written over. Put the newer file back; or restart the kernel to go on "
+                "from the older one"
             )
         if self.head and self._seen and marks[0] != self._seen:
             raise StoreReplaced(
-                f"{path} has {marks[-1][0]} rows of thread {thread_id!r}, but row {self.head} is not the one that this "
-                "session stored: another copy was put in its place. Nothing was written over. Put the file back; or restart "
-                "the kernel to go on from this one"
+                f"{path} has {marks[-1][0]} rows of thread {thread_id!r}, but row {self.head} is not the one that "
+                "this session stored: another copy was put in its place. Nothing was written over. Put the file back; "
+                "or restart the kernel to go on from this one"
             )
         if marks and marks[-1][0] - marks[0][0] + 1 != len(marks):
             raise missing_rows(path, thread_id, marks[-1][0])
@@ -220,8 +218,8 @@ _NEWEST = "SELECT coalesce(max(seq), 0) FROM journal WHERE thread_id = ?"
 def missing_rows(path: object, thread_id: str, newest: int) -> StoreDamaged:
     """A thread has a gap in its numbers."""
     return StoreDamaged(
-        f"{path} lacks rows of thread {thread_id!r} before its row {newest}: it is damaged, or rows were deleted by hand. "
-        f"Nothing was changed. Put a copy back; `resumable-nb doctor --db {path}` says what can be saved"
+        f"{path} lacks rows of thread {thread_id!r} before its row {newest}: it is damaged, or rows were deleted by "
+        f"hand. Nothing was changed. Put a copy back; `resumable-nb doctor --db {path}` says what can be saved"
     )
 
 
@@ -236,15 +234,13 @@ def told_by(row: Row) -> str:
 
 def _taken_over(thread_id: str, row: Row) -> ThreadTakenOver:
     return ThreadTakenOver(
-        f"Thread {thread_id!r} was taken over by {told_by(row)}. This session can write to it no more; what it stored before "
-        "is kept. Go on there, or take it back: `%resumable open --take-over`"
+        f"Thread {thread_id!r} was taken over by {told_by(row)}. This session can write to it no more; what it stored "
+        "before is kept. Go on there, or take it back: `%resumable open --take-over`"
     )
 
 
-def _not_storable(con: DuckDBPyConnection, new: Sequence[Row], error: Exception) -> ValueNotStorable:
+def _not_storable(con: duckdb.DuckDBPyConnection, new: Sequence[Row], error: Exception) -> ValueNotStorable:
     """Name the value that DuckDB refused."""
-    import duckdb
-
     for number, row in enumerate(new):
         for column in rows.COLUMNS:
             value, kind = getattr(row, column), "JSON" if column in rows.JSON_COLUMNS else "VARCHAR"
@@ -252,7 +248,9 @@ def _not_storable(con: DuckDBPyConnection, new: Sequence[Row], error: Exception)
                 try:
                     con.execute(f"SELECT ?::{kind}", [value])
                 except duckdb.Error as refused:
-                    return ValueNotStorable(f"{column} of a {row.kind} row ({number + 1} of {len(new)})", _first_line(refused))
+                    return ValueNotStorable(
+                        f"{column} of a {row.kind} row ({number + 1} of {len(new)})", _first_line(refused)
+                    )
     return ValueNotStorable(f"a {new[0].kind} row", _first_line(error))
 
 

@@ -66,15 +66,19 @@ class Store:
         """
         real = files.real_path(path, allow_symlink=allow_symlink)
         store = _stores.get(real)
-        if store is None or not store._lease.is_same_file():  # noqa: SLF001  # its own class
+        if store is None or not store.names_its_file():
             store = cls(real, idle_s=idle_s, wait_s=wait_s)
         if not real.exists():
             if not create:
                 raise StoreError(f"There is no store at {real}. Check the path (`--db`), or open a thread to make one")
-            store._create()  # noqa: SLF001
+            store._create()
         files.check_fit(real, allow_owner=allow_owner)
         _stores[real] = store
         return store
+
+    def names_its_file(self) -> bool:
+        """Whether the file at `path` is the one that was opened there last; True if none was."""
+        return self._lease.is_same_file()
 
     @property
     def store_id(self) -> str:
@@ -87,7 +91,9 @@ class Store:
     def threads(self) -> list[str]:
         """The threads in the store, in the order of their names."""
         with self._lease.using() as con:
-            return [str(name) for (name,) in con.execute("SELECT DISTINCT thread_id FROM journal ORDER BY 1").fetchall()]
+            return [
+                str(name) for (name,) in con.execute("SELECT DISTINCT thread_id FROM journal ORDER BY 1").fetchall()
+            ]
 
     def open_session(self, thread_id: str, *, take_over: bool = False, about: dict[str, Any]) -> Session:
         """Own a thread: a new one, one that nobody has, one whose owner is dead, or, with `take_over`, anybody's.
@@ -110,7 +116,8 @@ class Store:
             alive = found.owner_is_alive()
             if found.owner and alive is not False and not take_over:
                 raise _in_use(thread_id, found.owner, alive)
-            session = Session(self._lease, thread_id, head=found.head, owns_thread=True)
+            died = found.owner.session_id if found.owner and not alive else None
+            session = Session(self._lease, thread_id, head=found.head, owns_thread=True, died=died)
             data = {**about, **processes.describe()}
             if found.owner and alive is not False:
                 data["took_over"] = found.owner.session_id
@@ -122,7 +129,7 @@ class Store:
         return session
 
     def visitor(self, thread_id: str) -> Session:
-        """A session that may read a thread and append to it (a decision, say) without owning it. It writes no row by itself.
+        """A session that may read a thread and append to it (a decision, say) without owning it; writes no row itself.
 
         Raises:
             ThreadNotFound: there is no such thread.
@@ -134,10 +141,10 @@ class Store:
             return Session(self._lease, thread_id, head=found.head, owns_thread=False)
 
     def fork(self, thread_id: str, seq: int, new_id: str) -> int:
-        """Copy the rows 1 to `seq` of a thread to a new one, in one INSERT; gives the number of rows that it then has.
+        """Copy the rows 1 to `seq` of a thread to a new one, in one INSERT; gives the number of rows it then has.
 
-        What is open there is closed in the copy: calls in flight are lost, undecided approvals dropped. The last row says
-        where the copy comes from.
+        What is open there is closed in the copy: calls in flight are lost, undecided approvals dropped. The last row
+        says where the copy comes from.
 
         Raises:
             ThreadNotFound: there is no such thread, or no such row.
@@ -149,7 +156,9 @@ class Store:
             if not head:
                 raise past.not_found(con, thread_id, self.path)
             if not 1 <= seq <= head:
-                raise ThreadNotFound(f"Thread {thread_id!r} has no row {seq}: it has 1 to {head}. See `%resumable history`")
+                raise ThreadNotFound(
+                    f"Thread {thread_id!r} has no row {seq}: it has 1 to {head}. See `%resumable history`"
+                )
             if past.read(con, new_id, self.path).head:
                 raise UsageError(f"{self.path} has a thread {new_id!r} already. Give the fork another name")
             passing("journal.append.before")
@@ -192,8 +201,8 @@ class Store:
             if wal.exists():
                 aside = wal.with_name(f"{wal.name}.{time.strftime('%Y%m%d-%H%M%S')}")
                 raise StoreDamaged(
-                    f"{self.path} is gone, but {wal.name} with its newest rows is there. Put {self.path.name} back; or, to begin "
-                    f"a new store, rename it first: mv '{wal}' '{aside}'"
+                    f"{self.path} is gone, but {wal.name} with its newest rows is there. Put {self.path.name} back; "
+                    f"or, to begin a new store, rename it first: mv '{wal}' '{aside}'"
                 )
             schema.create(self.path)
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_HELD = re.compile(r"Could not set lock on file.*?(?:held in (?P<program>.+?) \(PID (?P<pid>\d+)\)|$)", re.S)
+_HELD = re.compile(r"Could not set lock on file.*?(?:held in (?P<program>.+?) \(PID (?P<pid>\d+)\)|$)", re.DOTALL)
 _DOCTOR = "`resumable-nb doctor --db {path}` says what can be saved; it changes nothing unless you tell it to"
 
 
-class HeldElsewhere(Exception):  # noqa: N818  # a step of waiting, not an error that anybody is shown
+class HeldElsewhere(Exception):  # a step of waiting, not an error that anybody is shown
     """Another process has the file open in DuckDB at this moment."""
 
     def __init__(self, holder: str) -> None:
@@ -49,8 +49,8 @@ def translate(error: BaseException, path: Path) -> StoreError | HeldElsewhere:
 def not_locked(path: Path, holder: str, waited_s: float) -> StoreLocked:
     """The store was held by somebody else for as long as we wait."""
     return StoreLocked(
-        f"{path} is held by {holder}, and was not free within {waited_s:g} s. End that process or close its connection, "
-        "then run this again; nothing that was answered is lost"
+        f"{path} is held by {holder}, and was not free within {waited_s:g} s. End that process or close its "
+        "connection, then run this again; nothing that was answered is lost"
     )
 
 
@@ -64,11 +64,13 @@ def no_side_file(path: Path, side: Path, error: OSError) -> StoreError:
     """A file beside the store could not be made or locked."""
     if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL):
         return StoreUnwritable(
-            f"{path} is on a file system without file locks ({error.strerror}), where two notebooks would overwrite each "
-            "other's work. Put it on a local disk: `%resumable open THREAD --db /local/path.duckdb`"
+            f"{path} is on a file system without file locks ({error.strerror}), where two notebooks would overwrite "
+            "each other's work. Put it on a local disk: `%resumable open THREAD --db /local/path.duckdb`"
         )
     if error.errno in (errno.ELOOP, errno.EMLINK):
-        return StoreUntrusted(f"{side} is a symbolic link, which this library does not make. Remove it and run this again")
+        return StoreUntrusted(
+            f"{side} is a symbolic link, which this library does not make. Remove it and run this again"
+        )
     if error.errno == errno.ENOENT:
         return StoreReplaced(f"{path.parent} is gone, and {path.name} with it. Put the folder back and run this again")
     return _unwritable(path, f"{side.name}: {error.strerror or error}")
@@ -83,8 +85,8 @@ def _in_this_process(path: Path, text: str) -> StoreError:
 
 def _full(path: Path, text: str) -> StoreError:
     return StoreUnwritable(
-        f"{path} cannot grow: the disk, a quota or a file size limit is full. What was acknowledged before is safe, this "
-        f"was not stored. Free some space and run the cell again. DuckDB: {text}"
+        f"{path} cannot grow: the disk is full, or a quota or file size limit is reached. What was acknowledged before "
+        f"is safe, this was not stored. Free some space and run the cell again. DuckDB: {text}"
     )
 
 
@@ -109,8 +111,8 @@ def _wal(path: Path, text: str) -> StoreError:
 
 def _broken(path: Path, text: str) -> StoreError:
     return StoreDamaged(
-        f"{path} cannot be read: it is damaged, or no DuckDB file. It was not changed. Put a copy back if you have one; "
-        f"{_DOCTOR.format(path=path)}. DuckDB: {text}"
+        f"{path} cannot be read: it is damaged, or no DuckDB file. It was not changed. Put a copy back if you have "
+        f"one; {_DOCTOR.format(path=path)}. DuckDB: {text}"
     )
 
 
@@ -119,8 +121,8 @@ def rows_missing(path: Path, found: int, expected: int) -> StoreDamaged:
     wal = files.wal_path(path)
     what = f"{wal.name} was cut off" if wal.exists() else f"an older copy was put back, or {wal.name} was removed"
     return StoreDamaged(
-        f"{path} has {found} rows, but {expected} were stored in it: {what}. Nothing was changed. Put the newest copy (and "
-        f"its .wal) back; {_DOCTOR.format(path=path)}. To go on with the {found} rows on purpose, delete "
+        f"{path} has {found} rows, but {expected} were stored in it: {what}. Nothing was changed. Put the newest copy "
+        f"(and its .wal) back; {_DOCTOR.format(path=path)}. To go on with the {found} rows on purpose, delete "
         f"{files.witness_path(path).name}"
     )
 

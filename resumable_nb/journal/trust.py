@@ -1,9 +1,9 @@
 """Whether a store holds exactly what this library makes, and no code of a stranger.
 
-A DuckDB file can carry triggers that run during *our* INSERT, views and macros that read files, and macros that take the
-place of built-in functions, `duckdb_tables()` and `||` among them. So before a process writes to a file for the first time,
-everything in its catalog is compared, as text, with what we would have made; and that is asked from a database beside it, in
-which names mean what they should (`outside`).
+A DuckDB file can carry triggers that run during *our* INSERT, views and macros that read files, and macros that take
+the place of built-in functions, `duckdb_tables()` and `||` among them. So before a process writes to a file for the
+first time, everything in its catalog is compared, as text, with what we would have made; and that is asked from a
+database beside it, in which names mean what they should (`outside`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import hashlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import duckdb
+
 from resumable_nb.errors import StoreUntrusted
 from resumable_nb.journal import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-    from duckdb import DuckDBPyConnection
 
 Entry = tuple[str, str, str, str, str]
 """Kind, schema, name, definition and comment of one thing in a catalog."""
@@ -43,22 +43,26 @@ _TABLE_NAMES = ("journal", "store_info")
 
 KNOWN = {
     "2.0.1": {
-        "0abe082dc5b00f6698959fb255e889d37783f49b5e43b389ccf3ca0b77803929",  # everything
+        "5595283c7f48df964469bd95c32fd46ae9bfd75a2331f9f73941089c02127b68",  # everything
         "65d74efc505c8bccb58eada192a6d3c96cb798dbe3586a4dd6a630e66758b7c5",  # the tables alone
     },
 }
 """By DuckDB version, digests of what `_expected` gives: spares making our schema anew just to compare with it."""
 
 
-def catalog(con: DuckDBPyConnection, database: str, kinds: Iterable[str] = _CATALOG) -> list[Entry]:
+def catalog(con: duckdb.DuckDBPyConnection, database: str, kinds: Iterable[str] = _CATALOG) -> list[Entry]:
     """Everything that a database holds besides rows, in a fixed order."""
     queries = (f"SELECT '{kind}', schema_name, {_CATALOG[kind]} WHERE database_name = $1" for kind in kinds)
     rows = con.execute(" UNION ALL ".join(queries), [database]).fetchall()
-    return sorted((kind, folder, name, sql or "", comment or "") for kind, folder, name, sql, comment, internal in rows if not internal)
+    return sorted(
+        (kind, folder, name, sql or "", comment or "")
+        for kind, folder, name, sql, comment, internal in rows
+        if not internal
+    )
 
 
 @contextmanager
-def outside(con: DuckDBPyConnection) -> Iterator[str]:
+def outside(con: duckdb.DuckDBPyConnection) -> Iterator[str]:
     """Stand in a database beside the file, whose macros then shadow nothing; gives the file's own database name."""
     con.execute("ATTACH ':memory:' AS resumable_nb_outside")
     con.execute("USE resumable_nb_outside")
@@ -76,7 +80,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def check_all(con: DuckDBPyConnection, database: str, path: Path) -> None:
+def check_all(con: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
     """Before the first write: the file holds exactly what we would have made.
 
     Raises:
@@ -85,7 +89,7 @@ def check_all(con: DuckDBPyConnection, database: str, path: Path) -> None:
     _compare(catalog(con, database), tuple(_CATALOG), path)
 
 
-def check_tables(con: DuckDBPyConnection, database: str, path: Path) -> None:
+def check_tables(con: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
     """Before reading: the two tables are tables of ours. Whatever else the file holds is never looked at.
 
     Raises:
@@ -99,15 +103,7 @@ def digest(entries: list[Entry]) -> str:
     return hashlib.sha256(repr(entries).encode()).hexdigest()
 
 
-def _duckdb_version() -> str:
-    import duckdb
-
-    return duckdb.__version__
-
-
 def _expected(kinds: tuple[str, ...]) -> list[Entry]:
-    import duckdb
-
     with duckdb.connect() as con:
         con.execute("ATTACH ':memory:' AS expected")
         schema.fill(con, "expected")
@@ -122,7 +118,7 @@ def _our_tables(entries: list[Entry]) -> list[Entry]:
 
 
 def _compare(found: list[Entry], kinds: tuple[str, ...], path: Path) -> None:
-    if digest(found) in KNOWN.get(_duckdb_version(), ()):
+    if digest(found) in KNOWN.get(duckdb.__version__, ()):
         return
     expected = _expected(kinds)
     extra, missing = sorted(set(found) - set(expected)), sorted(set(expected) - set(found))
@@ -133,8 +129,9 @@ def _compare(found: list[Entry], kinds: tuple[str, ...], path: Path) -> None:
     told += [f"{_told(e)} is not ours" for e in extra if e[:3] not in changed]
     told += [f"{_told(e)} is missing" for e in missing if e[:3] not in changed]
     raise StoreUntrusted(
-        f"{path} is not what this library makes: {'; '.join(told[:8])}{'; …' if len(told) > 8 else ''}. A DuckDB file can run "
-        "code of whoever made it, so nothing is written to it. `resumable-nb doctor --rebuild` copies its rows into a clean store"
+        f"{path} is not what this library makes: {'; '.join(told[:8])}{'; …' if len(told) > 8 else ''}. A DuckDB file "
+        "can run code of whoever made it, so nothing is written to it. `resumable-nb doctor --rebuild` copies its rows "
+        "into a clean store"
     )
 
 
