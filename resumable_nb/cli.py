@@ -192,6 +192,9 @@ def history(db: Path, thread: str | None) -> None:
 def diff(a: int, b: int, db: Path, thread: str | None) -> None:
     """Show what differs between the states at rows A and B, as `history` numbers them."""
     name = _thread(db, thread)
+    last = _rows(_store(db), "SELECT last_seq FROM threads WHERE thread_id = ?", [name])[1][0][0]
+    if max(a, b) > last:
+        raise ThreadNotFound(f"Thread {name!r} has no row {max(a, b)}: it has 1 to {last}. See `history`.")
     found = _rows(
         _store(db),
         "SELECT field, a.value AS before, b.value AS after "

@@ -106,8 +106,8 @@ def run_demo(folder: Path | None, *, live: bool, kill: bool, say: Callable[[str]
 
 def _environment(*, live: bool) -> dict[str, str]:
     """Without `live`, nothing in the kernel's environment leads to a model that costs money."""
-    if live and not os.environ.get("OPENAI_API_KEY"):
-        raise UsageError("--live needs OPENAI_API_KEY in the environment (and OPENAI_BASE_URL for another server).")
+    if live and not (os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL")):
+        raise UsageError("--live needs OPENAI_API_KEY in the environment, or OPENAI_BASE_URL for another server.")
     kept = ("OPENAI_", "RESUMABLE_NB_MODEL") if live else ()
     return {k: v for k, v in os.environ.items() if not k.startswith(_KEYS) or k.startswith(kept)}
 

@@ -1,0 +1,246 @@
+"""The command line, as a process, on real stores."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+import nbformat
+import pytest
+
+from resumable_nb.cli import main
+from resumable_nb.journal import Row, Store
+
+CODE = nbformat.v4.new_code_cell
+TRICK = "\x1b]0;owned\x07\x1b[2Jcafé\u202egnp.exe"
+
+
+def fill(session, text: str = "x") -> None:
+    """A start, and one step with a call and a finding."""
+    start = json.dumps({"set": {"query": "q", "findings": []}})
+    found = json.dumps({"append": {"findings": [{"quote": text}]}, "set": {"plan": [text]}})
+    session.append(Row(kind="checkpoint", phase="start", parent_seq=0, changes=start))
+    parent = session.head
+    session.append(Row(kind="step", phase="started", step="look", parent_seq=parent))
+    session.append(Row(kind="llm", phase="started", step="look", key="k", occurrence=0, run_seq=-1))
+    tokens = {"gen_ai_usage_input_tokens": 100, "gen_ai_usage_output_tokens": 10}
+    session.append(
+        Row(kind="llm", phase="done", step="look", key="k", occurrence=0, ref_seq=-1, response='"a"', **tokens)
+    )
+    session.append(
+        Row(kind="checkpoint", phase="step", step="look", parent_seq=parent, duration_ms=1500, changes=found)
+    )
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = Store.open(tmp_path / "research.duckdb")
+    session = store.open_session("bees", about={})
+    fill(session, TRICK)
+    session.close()
+    store.close()
+    return store
+
+
+def call(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """The command, in this process: starting one takes longer than most commands."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, env),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main(arguments)
+    return subprocess.CompletedProcess(arguments, int(str(ended.value.code)), out.getvalue(), err.getvalue())
+
+
+def said(*arguments: str, **env: str) -> str:
+    """What a command that must end well says."""
+    done = call(*arguments, **env)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def refused(*arguments: str, code: int = 1, **env: str) -> str:
+    """The one line that a command that must fail says."""
+    done = call(*arguments, **env)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("Error: ")
+    return done.stderr
+
+
+def test_status_shows_threads_and_the_steps_of_one(store):
+    """Without a thread: one line per thread; with one: one line per step, with its calls and tokens."""
+    threads, steps = said("status").split("\n"), said("status", "--thread", "bees").split("\n")
+
+    assert threads[0].split() == ["thread", "last_at", "llm_calls", "input_tokens", "output_tokens"]
+    assert threads[2].split()[0] == "bees"
+    assert threads[2].split()[-3:] == ["1", "100", "10"]
+    assert steps[2].split() == ["look", "done", "7", "1", "100", "10", "1.5"]
+
+
+def test_history_and_diff_show_what_each_checkpoint_changed(store):
+    """The only thread of a store need not be named."""
+    shown, difference = said("history").split("\n"), said("diff", "3", "7")
+
+    assert shown[0].split() == ["seq", "at", "step", "origin", "in_lineage", "changed"]
+    assert shown[2].endswith("set findings, set query")
+    assert shown[3].endswith("set plan, append findings")
+    assert difference.split("\n")[2].split()[:2] == ["findings", "[]"]
+    assert "plan" in difference
+    assert "are equal" in said("diff", "3", "3")
+
+
+def test_sql_prints_an_aligned_table_csv_and_json(store):
+    """Three forms of the same answer; CSV and JSON can be read by other programs."""
+    query = "SELECT thread_id, step, llm_calls, NULL AS nothing FROM steps"
+
+    assert said("sql", query).split("\n")[:3] == [
+        "thread_id  step  llm_calls  nothing",
+        "---------  ----  ---------  -------",
+        "bees       look          1",
+    ]
+    assert list(csv.reader(io.StringIO(said("sql", query, "--format", "csv"))))[1] == ["bees", "look", "1", ""]
+    assert json.loads(said("sql", query, "--format", "json")) == [
+        {"thread_id": "bees", "step": "look", "llm_calls": 1, "nothing": None}
+    ]
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_text_from_a_model_cannot_command_the_terminal(store, form):
+    """Escape sequences and marks that turn the writing direction are left out; in JSON they are escaped, and exact."""
+    text = said("sql", "SELECT finding->>'quote' AS quote FROM findings", "--format", form)
+
+    assert "café" in text
+    assert not set(text) & {"\x1b", "\x07", "\u202e"}
+    if form == "json":
+        assert json.loads(text) == [{"quote": TRICK}]
+
+
+def test_long_values_of_a_table_are_cut_unless_asked(store):
+    """A table stays readable; `--wide` shows all."""
+    query = f"SELECT '{'x' * 200}' AS long"
+
+    assert "…" in said("sql", query)
+    assert "x" * 200 in said("sql", query, "--wide")
+
+
+def test_fork_makes_a_thread_that_starts_with_the_rows_of_another(store):
+    """The original is unchanged, and both are there."""
+    assert "holds rows 1 to 3 of bees" in said("fork", "3", "wasps")
+    assert json.loads(said("sql", "SELECT thread_id, last_checkpoint FROM threads ORDER BY 1", "--format", "json")) == [
+        {"thread_id": "bees", "last_checkpoint": 7},
+        {"thread_id": "wasps", "last_checkpoint": 3},
+    ]
+
+
+def test_reading_does_not_disturb_a_session_at_work(store):
+    """While a kernel has the thread, commands answer and write nothing into it."""
+    session = store.open_session("bees", about={})
+    before = said("sql", "SELECT max(seq) FROM journal")
+    for command in (["status", "--thread", "bees"], ["history"], ["diff", "3", "7"]):
+        said(*command)
+    after = said("sql", "SELECT max(seq) FROM journal")
+    session.append(Row(kind="notice", data="{}"))
+    session.close()
+
+    assert before == after
+
+
+def test_a_thread_has_to_be_named_where_there_are_several(store):
+    """The message lists them; a wrong name is told what there is."""
+    said("fork", "3", "wasps")
+
+    assert "holds wasps, bees: give one with --thread" in refused("history", code=2)
+    assert "There is no thread 'ants' in" in refused("history", "--thread", "ants")
+    assert "bees" in refused("status", "--thread", "ants")
+
+
+def test_thread_and_store_come_from_the_environment_too(store, tmp_path, monkeypatch):
+    """RESUMABLE_NB_DB and RESUMABLE_NB_THREAD stand for --db and --thread."""
+    env = {"RESUMABLE_NB_DB": str(tmp_path / "research.duckdb"), "RESUMABLE_NB_THREAD": "bees"}
+    monkeypatch.chdir("/")
+
+    assert "look" in said("status", **env)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["sql", "SELECT 1", "--db", "none.duckdb"], 1, "There is no store at"),
+        (["sql", "DROP TABLE journal"], 1, "SELECT"),
+        (["sql", "SELEC"], 1, "SELEC"),
+        (["diff", "1", "99"], 1, "99"),
+        (["fork", "99", "new"], 1, "has no row 99"),
+        (["fork", "3", "bees"], 2, "has a thread 'bees' already"),
+        (["diff", "one", "2"], 2, "'one' is not a valid integer"),
+        (["sql"], 2, "Missing argument 'QUERY'"),
+        (["nosuch"], 2, "No such command 'nosuch'"),
+        (["sql", "SELECT 1", "--formt", "csv"], 2, "--formt"),
+        (["run", "none.ipynb"], 2, "none.ipynb"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line(store, arguments, code, message):
+    """On the error stream, with an exit code that is not 0, and without a traceback."""
+    assert message in refused(*arguments, code=code)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(store):
+    """`| head -1` ends the command without a word."""
+    query = "SELECT repeat('x', 1000) FROM range(10000)"
+    pipe = f"{sys.executable} -c 'from resumable_nb.cli import main; main()' sql \"{query}\" | head -1 >/dev/null"
+    done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True)
+
+    assert done.stderr == ""
+
+
+def test_help_names_every_command():
+    """`--help` shows what there is, and each command explains itself."""
+    text = said("--help")
+
+    for command in ("demo", "run", "status", "history", "diff", "sql", "fork"):
+        assert command in text
+        assert "Usage: resumable-nb" in said(command, "--help")
+
+
+def notebook(path: Path, *cells: str) -> Path:
+    path.write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[CODE(cell) for cell in cells])))
+    return path
+
+
+def test_run_passes_its_options_on(tmp_path):
+    """Parameters, output and time limit reach the notebook; progress is on the terminal; exit code 0."""
+    path = notebook(tmp_path / "nb.ipynb", "n = 1", "print(n, repr(text))")
+    done = call("run", str(path), "-p", "n", "-5", "-p", "text", "007", "--output", str(tmp_path / "out.ipynb"))
+    cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
+
+    assert done.returncode == 0
+    assert "cell 3 of 3" in done.stdout
+    assert f"done: {tmp_path / 'out.ipynb'}" in done.stdout
+    assert "".join(o.text for o in cells[2].outputs) == "1 '007'\n"
+
+
+def test_run_tells_how_it_ended_by_its_exit_code(tmp_path):
+    """1 where a cell fails, 3 where one waits for a person, 2 where the notebook cannot be read."""
+    wait = "from resumable_nb.errors import Paused; raise Paused('say yes')"
+    failed = call("run", str(notebook(tmp_path / "a.ipynb", "1/0")))
+    waiting = call("run", str(notebook(tmp_path / "b.ipynb", wait)))
+    (tmp_path / "c.ipynb").write_text("{")
+    unreadable = call("run", str(tmp_path / "c.ipynb"))
+    names = call("run", str(tmp_path / "a.ipynb"), "-p", "a b", "1")
+
+    assert (failed.returncode, waiting.returncode, unreadable.returncode, names.returncode) == (1, 3, 2, 2)
+    assert "ZeroDivisionError: division by zero" in failed.stderr
+    assert "say yes" in waiting.stdout
+    assert "c.ipynb is no notebook" in unreadable.stderr
+    assert "'a b'" in names.stderr
