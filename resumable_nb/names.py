@@ -130,7 +130,7 @@ class Names:
         """Execute the import, def and class statements of a cell that bind these names. Returns those still unbound."""
         source = source_of.definitions(names)
         if source:
-            code = compile(source, f"<definitions of {', '.join(sorted(names))}>", "exec")
+            code = compile(source, f"<definitions of {', '.join(sorted(names))}>", "exec", dont_inherit=True)
             linecache.cache[code.co_filename] = (len(source), None, source.splitlines(True), code.co_filename)
             exec(code, self.namespace)  # type: ignore[arg-type]  # noqa: S102 - the notebook's own source, at hand
         self.forget(names)

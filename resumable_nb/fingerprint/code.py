@@ -27,7 +27,9 @@ class Reads(Protocol):
     """What `needs` wants to know of a value: the notebook names that it can read when it is used."""
 
     @property
-    def reads(self) -> frozenset[str]: ...
+    def reads(self) -> frozenset[str]:
+        """Names."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

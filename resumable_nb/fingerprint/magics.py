@@ -41,11 +41,11 @@ def embedded(call: ast.Call) -> Embedded | None:
         return None
     texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
     if not func.attr.startswith("run_") or len(texts) < 2:
-        return Embedded(_interpolated(" ".join(texts)))
+        return Embedded(interpolated(" ".join(texts)))
     magic, line, *body = texts
     if magic not in RUNS_PYTHON | TIMES_PYTHON:
         binds = _first_word(line) if body and magic in BINDS_A_NAME else None
-        return Embedded(_interpolated(" ".join(texts[1:])), binds=binds)
+        return Embedded(interpolated(" ".join(texts[1:])), binds=binds)
     return _python(magic, line, body)
 
 
@@ -55,7 +55,7 @@ def _python(magic: str, line: str, body: list[str]) -> Embedded:
     tree = _parse(code)
     if tree is None:  # IPython syntax inside, or a later Python's: any name in it may be read
         return Embedded(frozenset(_IDENTIFIER.findall(code)), binds=binds)
-    loads = _interpolated(line)
+    loads = interpolated(line)
     if magic in TIMES_PYTHON:
         setup = _parse(_without_options(line)) if body else None
         tree.body[:0] = setup.body if setup else []
@@ -67,7 +67,8 @@ def _is_shell(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "get_ipython"
 
 
-def _interpolated(text: str) -> frozenset[str]:
+def interpolated(text: str) -> frozenset[str]:
+    """Names in `{…}` and `$name` of a text."""
     found: set[str] = set()
     for expression, name in _INTERPOLATED.findall(text):
         found.update([name] if name else _IDENTIFIER.findall(expression))

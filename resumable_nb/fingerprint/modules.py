@@ -1,0 +1,170 @@
+"""Modules of the project: found without importing anything, and digested as they were loaded."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import NamedTuple
+
+from resumable_nb.fingerprint.code import digest_of
+from resumable_nb.fingerprint.scopes import LIBRARY, imported
+
+_INSTALLED = frozenset({"site-packages", "dist-packages", "__pypackages__", "node_modules"})
+
+
+class _Source(NamedTuple):
+    """What a file said when it was looked at."""
+
+    digest: str
+    imports: frozenset[str]
+
+
+# Name → the spec it was loaded with, and its source at first sight: an edit of the file does not change what is loaded.
+# Reloading a module gives it a new spec.
+_loaded: dict[str, tuple[ModuleSpec | None, Path, _Source]] = {}
+_files: dict[Path, tuple[int, int, _Source]] = {}
+
+
+def module_digest(name: str, project: Path) -> str | None:
+    """A digest of a project's module, with the modules of the project that it imports, by what their code means.
+
+    Of a module that is loaded, the source counts as it was when it was first seen loaded; of others, as it is now.
+    Nothing is imported.
+
+    Args:
+        name: dotted name.
+        project: the folder of the project. Installed packages in a folder below it are not its modules.
+
+    Returns:
+        None if the project has no such module.
+    """
+    folder = project.resolve()
+    if not _is_of_project(name, folder):
+        return None
+    found: dict[str, str] = {}
+    todo = [name]
+    while todo:
+        module = todo.pop()
+        if module in found or (source := _source(module, folder)) is None:
+            continue
+        found[module] = source.digest
+        todo += [other for other in _with_packages(source.imports) if other not in found]
+    parts = [f"{module}={digest}" for module, digest in sorted(found.items())]
+    return hashlib.sha256("\n".join([name, *parts]).encode()).hexdigest() if name in found else None
+
+
+def is_project_file(path: Path, folder: Path) -> bool:
+    """Whether a file is the project's own: below its folder, not installed there, no part of Python or of this library."""
+    if not path.is_relative_to(folder) or any(path.is_relative_to(other) for other in _not_ours()):
+        return False
+    below = path.relative_to(folder).parts[:-1]
+    return _INSTALLED.isdisjoint(below) and not any(
+        _is_environment(folder.joinpath(*below[: n + 1])) for n in range(len(below))
+    )
+
+
+@lru_cache(maxsize=1)
+def _not_ours() -> tuple[Path, ...]:
+    paths = sysconfig.get_paths()
+    found = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths}
+    return (*found, Path(__file__).resolve().parents[1])
+
+
+@lru_cache(maxsize=4096)
+def _is_environment(folder: Path) -> bool:
+    return (folder / "pyvenv.cfg").exists()
+
+
+def _is_of_project(name: str, folder: Path) -> bool:
+    """Whether the package at the root of a name is the project's. Most names are told apart here."""
+    root = name.partition(".")[0]
+    if not root or root == LIBRARY or root in sys.builtin_module_names:
+        return False
+    return any(is_project_file(path, folder) for path in _locations(root)[0])
+
+
+def _locations(name: str) -> tuple[list[Path], list[str]]:
+    """The file of a module (of a namespace package: the one that it would have in each folder), and its folders."""
+    spec = _spec(name)
+    if spec is None:
+        return [], []
+    folders = list(spec.submodule_search_locations or ())
+    if spec.has_location and spec.origin:
+        return [Path(spec.origin).resolve()], folders
+    return [Path(folder).resolve() / "__init__.py" for folder in folders], folders
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """How a module would be imported, or was. Looking for one by importlib.util.find_spec imports its packages."""
+    module = sys.modules.get(name)
+    if module is not None:
+        return getattr(module, "__spec__", None)
+    package, _, _ = name.rpartition(".")
+    folders = None
+    if package:
+        parent = _spec(package)
+        if parent is None or parent.submodule_search_locations is None:
+            return None
+        folders = list(parent.submodule_search_locations)
+    try:
+        return PathFinder.find_spec(name, folders)
+    except (ImportError, ValueError, OSError):  # a broken entry of sys.path
+        return None
+
+
+def _source(name: str, folder: Path) -> _Source | None:
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    if module is not None and name in _loaded and _loaded[name][0] is spec:
+        _, path, source = _loaded[name]
+        return source if is_project_file(path, folder) else None
+    paths = [path for path in _locations(name)[0] if is_project_file(path, folder)]
+    if not paths:
+        return None
+    source = _read(paths[0], name)
+    if module is not None:
+        _loaded[name] = spec, paths[0], source
+    return source
+
+
+def _read(path: Path, name: str) -> _Source:
+    try:
+        stat = path.stat()
+    except OSError:
+        return _Source("", frozenset())  # a namespace package: no code of its own
+    known = _files.get(path)
+    if known and known[:2] == (stat.st_mtime_ns, stat.st_size):
+        return known[2]
+    content = path.read_bytes()
+    try:
+        tree = ast.parse(content)
+        is_package = path.stem == "__init__"
+        source = _Source(digest_of(tree), frozenset(_imports(tree, name, is_package=is_package)))
+    except (SyntaxError, ValueError):  # an extension module, or a file being written
+        source = _Source(hashlib.sha256(content).hexdigest(), frozenset())
+    _files[path] = stat.st_mtime_ns, stat.st_size, source
+    return source
+
+
+def _imports(tree: ast.Module, name: str, *, is_package: bool) -> Iterator[str]:
+    """Absolute names of all modules that the code of the module `name` may import."""
+    package = name.split(".") if is_package else name.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for module in imported(node)[1]:
+                level = len(module) - len(module.lstrip("."))
+                base = package[: len(package) - level + 1] if level else []
+                yield ".".join([*base, *filter(None, [module.lstrip(".")])])
+
+
+def _with_packages(names: frozenset[str]) -> Iterator[str]:
+    """Importing a.b.c runs a and a.b as well."""
+    for name in sorted(names):
+        parts = name.split(".")
+        yield from (".".join(parts[: n + 1]) for n in range(len(parts)))

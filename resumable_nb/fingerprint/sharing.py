@@ -1,0 +1,125 @@
+"""Which names share something mutable, so that a change through one is noticed in the other."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from resumable_nb.fingerprint.instances import state_of
+
+LIMIT = 100_000
+"""Objects that are looked at for one name. A name with more counts as sharing: looking at it again costs time only."""
+_IMMUTABLE = frozenset(
+    {
+        int,
+        float,
+        complex,
+        bool,
+        str,
+        bytes,
+        type(None),
+        type(...),
+        range,
+        slice,
+        types.BuiltinFunctionType,
+        types.CodeType,
+    }
+)
+
+
+def shares(names: Iterable[str], namespace: Mapping[str, Any]) -> set[str]:
+    """The other names that share a mutable object with one of these names.
+
+    Lists, dicts, sets, objects, the memory of arrays, closures, defaults and bound objects are looked into; modules and
+    classes are not.
+
+    Args:
+        names: those that are not bound are left out.
+        namespace: the notebook's names.
+    """
+    asked = {name for name in names if name in namespace}
+    reached: set[int] = set()
+    for name in asked:
+        reached |= _mutable(namespace[name]) or set()
+    if not reached:
+        return set()
+    return {name for name, value in list(namespace.items()) if name not in asked and _touches(value, reached)}
+
+
+def _touches(value: object, reached: set[int]) -> bool:
+    return (
+        type(value) not in _IMMUTABLE
+        and not isinstance(value, types.ModuleType | type)
+        and ((found := _mutable(value)) is None or not reached.isdisjoint(found))
+    )
+
+
+def _mutable(value: object) -> set[int] | None:
+    """Ids of the mutable objects that can be reached from a value; None if there are too many."""
+    seen: set[int] = set()
+    found: set[int] = set()
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        kind = type(item)
+        if kind in _IMMUTABLE or id(item) in seen:
+            continue
+        if len(seen) >= LIMIT:
+            return None
+        seen.add(id(item))
+        if kind is not tuple and kind is not frozenset:
+            found.add(id(item))
+        if not isinstance(item, types.ModuleType | type):
+            todo.extend(_parts(item))
+    return found
+
+
+def _parts(item: Any) -> Iterator[object]:
+    if isinstance(item, dict):
+        yield from _worth_it(dict.keys(item))
+        yield from _worth_it(dict.values(item))
+    elif isinstance(item, list | tuple | set | frozenset | deque):
+        yield from _worth_it(item)
+    elif isinstance(item, types.FunctionType):
+        for cell in item.__closure__ or ():
+            try:
+                yield cell.cell_contents
+            except ValueError:  # not bound yet
+                continue
+        yield from (item.__defaults__, item.__kwdefaults__, vars(item))
+    elif isinstance(item, types.MethodType | types.BuiltinMethodType):
+        yield item.__self__
+        yield getattr(item, "__func__", None)
+    elif isinstance(item, functools.partial):
+        yield from (item.func, item.args, item.keywords)
+    else:
+        yield from _library_parts(item)
+
+
+def _library_parts(item: Any) -> Iterator[object]:
+    library = (type(item).__module__ or "").partition(".")[0]
+    if library == "numpy":
+        yield getattr(item, "base", None)  # the array whose memory this one shows
+        if getattr(getattr(item, "dtype", None), "hasobject", False) and item.size <= LIMIT:
+            yield item.ravel().tolist()
+    elif library == "pandas":
+        yield from _object_columns(item)
+    else:
+        yield from _worth_it(list(state_of(item).values()))
+
+
+def _object_columns(item: Any) -> Iterator[object]:
+    """Columns of a frame, or a series, that may hold lists and alike. Others share nothing: pandas copies on write."""
+    if type(item).__name__ == "DataFrame":
+        yield from (item.iloc[:, n].to_numpy() for n, dtype in enumerate(item.dtypes) if dtype.kind == "O")
+    elif type(item).__name__ == "Series" and item.dtype.kind == "O":
+        yield item.to_numpy()
+
+
+def _worth_it(items: Iterable[object]) -> Iterator[object]:
+    """The items that may be, or hold, something mutable. A list of a million numbers is told apart fast."""
+    if not _IMMUTABLE.issuperset(map(type, items)):
+        yield from (item for item in items if type(item) not in _IMMUTABLE)
