@@ -48,7 +48,7 @@ class Lease:
 
     def __init__(self, path: Path, *, idle_s: float, wait_s: float) -> None:
         self.path, self.idle_s, self.wait_s = path, idle_s, wait_s
-        self.mutex = threading.RLock()
+        self.mutex, self._closing = _mutex()
         self.heads: dict[str, int] = {}
         self.store_id = ""
         self._wal = str(files.wal_path(path))
@@ -274,6 +274,7 @@ class Lease:
             self._let_go()
 
     def _let_go(self) -> None:
+        self._closing.notify_all()
         seen, self._witness = self._witness, None
         try:
             if seen is not None:
@@ -288,19 +289,23 @@ class Lease:
         self._not_before = time.monotonic() + PAUSE_S
 
     def _close_when_idle(self, opening: int) -> None:
-        while True:
-            with self.mutex:
+        with self.mutex:
+            while self._con is not None and self._openings == opening:
                 left = min(self._used_at + self.idle_s, self._opened_at + HOLD_S) - time.monotonic()
-                if self._con is None or self._openings != opening:
-                    return
                 if left <= 0:
                     self._rest()
-                    return
-            time.sleep(left)
+                else:
+                    self._closing.wait(left)
 
     def after_fork_in_child(self) -> None:
         """Begin anew: mutex, lock and threads of the parent do not exist here."""
-        self.mutex, self._lock = threading.RLock(), None
+        self.mutex, self._closing = _mutex()
+        self._lock = None
+
+
+def _mutex() -> tuple[threading.RLock, threading.Condition]:
+    mutex = threading.RLock()
+    return mutex, threading.Condition(mutex)
 
 
 _leases: weakref.WeakSet[Lease] = weakref.WeakSet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new store, to be copied: spares each test a third of a second."""
+    path = tmp_path_factory.mktemp("empty") / "research.duckdb"
+    Store.open(path).close()
+    return path
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "research.duckdb"
 
 
 @pytest.fixture
-def store(path: Path) -> Store:
+def store(path: Path, empty_store: Path) -> Store:
+    shutil.copy(empty_store, path)
     return Store.open(path, idle_s=5, wait_s=3)
 
 

@@ -32,10 +32,23 @@ def hear():
 class Other:
     """A process that runs `source`."""
 
-    def __init__(self, source: str, *args: Any, env: Mapping[str, str] | None = None, new_session: bool = False) -> None:
-        command = [sys.executable, "-c", _PRELUDE + textwrap.dedent(source), json.dumps([str(a) if not isinstance(a, (int, float)) else a for a in args])]
+    def __init__(
+        self, source: str, *args: Any, env: Mapping[str, str] | None = None, new_session: bool = False
+    ) -> None:
+        command = [
+            sys.executable,
+            "-c",
+            _PRELUDE + textwrap.dedent(source),
+            json.dumps([str(a) if not isinstance(a, (int, float)) else a for a in args]),
+        ]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}, start_new_session=new_session
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+            start_new_session=new_session,
         )
         self.pid = self._process.pid
 

@@ -20,7 +20,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 ).map(json.dumps)
-ODD_JSON = st.sampled_from(['{"a" :  1.0, "b":1e400}', " [1,\t2]\n", '{"a":1,"a":2}', "123456789012345678901234567890", '"\\u0000"', "0.10"])
+ODD_JSON = st.sampled_from(
+    ['{"a" :  1.0, "b":1e400}', " [1,\t2]\n", '{"a":1,"a":2}', "123456789012345678901234567890", '"\\u0000"', "0.10"]
+)
 TYPES = {"str": TEXT, "int": LONG, "float": st.floats(allow_nan=False), "bytes": st.binary(max_size=50)}
 SPECIAL = {"occurrence": st.integers(0, 2**31 - 1), **dict.fromkeys(rows.JSON_COLUMNS, JSON | ODD_JSON)}
 SET_BY_APPEND = ("thread_id", "seq", "ts", "session_id", "writer")
@@ -50,7 +52,9 @@ def test_rows_come_back_as_they_went_in(session: Session, new: list[Row]) -> Non
 
 def test_references_may_be_relative(session: Session) -> None:
     """A negative reference counts back from the row's own place, in each of the three columns."""
-    first, second = session.append(Row(kind="step", phase="started"), Row(kind="llm", ref_seq=-1, parent_seq=-2, run_seq=-1))
+    first, second = session.append(
+        Row(kind="step", phase="started"), Row(kind="llm", ref_seq=-1, parent_seq=-2, run_seq=-1)
+    )
 
     (row,) = session.read(seqs=[second])
     assert (row.ref_seq, row.parent_seq, row.run_seq) == (first, first - 1, first)
@@ -89,7 +93,9 @@ def test_a_large_body_comes_back(session: Session) -> None:
 
 def test_reading_can_be_narrowed(session: Session) -> None:
     """`after`, `kinds` and `seqs` narrow what is read, together; `bodies=False` leaves the large columns out."""
-    session.append(*(Row(kind=k, request="1", response="2", body=b"3", data="4", changes="{}") for k in ("llm", "call", "llm")))
+    session.append(
+        *(Row(kind=k, request="1", response="2", body=b"3", data="4", changes="{}") for k in ("llm", "call", "llm"))
+    )
     at = session.head - 2
 
     assert [r.seq for r in session.read(kinds=["llm"])] == [at, at + 2]
@@ -106,7 +112,9 @@ def test_threads_of_a_process_share_a_session(session: Session) -> None:
 
     def work(name: int) -> None:
         for i in range(20):
-            numbers.extend(session.append(Row(kind="call", name=f"{name}.{i}"), Row(kind="call", ref_seq=-1, name=f"{name}.{i}")))
+            numbers.extend(
+                session.append(Row(kind="call", name=f"{name}.{i}"), Row(kind="call", ref_seq=-1, name=f"{name}.{i}"))
+            )
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
     [t.start() for t in threads]
