@@ -360,10 +360,13 @@ class Flow(ast.NodeVisitor):
         swallows, sure = False, self._bound
         for item in node.items:
             self.visit(item.context_expr)
+            target = item.optional_vars
+            if isinstance(target, ast.Name):  # it cannot fail
+                self.visit(target)
             if not swallows and _last_name(item.context_expr) not in SWALLOWS_NOTHING:
                 swallows, sure = True, self._bound
-            if item.optional_vars:
-                self.visit(item.optional_vars)
+            if target and not isinstance(target, ast.Name):
+                self.visit(target)
         self._all(node.body)
         self._bound = sure if swallows else self._bound
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from itertools import cycle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
 
 from hypothesis import strategies as st
 
@@ -104,9 +104,8 @@ def execute(source: str, flags: list[bool]) -> Run:
         run.read.update(name for name, held in start.items() if held is value)
         return value
 
-    namespace = dict(start) | dict(
-        flag=flag, v=v, each=each, guard=guard, now=now, V=Value, _read=read, __name__="__main__"
-    )
+    tools = dict(zip(TOOLS, [flag, v, each, guard, now, Value], strict=True))
+    namespace = {**start, **tools, "_read": read, "__name__": "__main__"}
     for name, definition in OUTSIDE.items():
         exec(_instrumented(definition), namespace)
         start[name] = namespace[name]
@@ -190,7 +189,8 @@ def _blocks(statements: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("for {} in range(2):\n{}".format, _targets, block),
         st.builds("while flag():\n{}\nelse:\n{}".format, loop, block),
         st.builds("while True:\n{}\n    if flag(): break".format, loop),
-        st.builds("try:\n{}\nexcept ValueError as {}:\n{}\nelse:\n{}\nfinally:\n{}".format, block, _targets, block, block, block),
+        st.builds("try:\n{}\nexcept ValueError as {}:\n{}\nelse:\n{}\nfinally:\n{}".format,
+                  block, _targets, block, block, block),
         st.builds("try:\n{}\nexcept Exception:\n{}".format, block, block),
         st.builds("try:\n{}\nfinally:\n{}".format, block, block),
         st.builds("with guard() as {}:\n{}".format, _targets, block),

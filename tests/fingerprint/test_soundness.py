@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 
 from hypothesis import assume, example, given, settings
@@ -25,21 +24,21 @@ HELD = {name: Held(frozenset(READS.get(name, ()))) for name in EVERY}
 flags_ = st.lists(st.booleans(), max_size=20)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(source=programs, flags=flags_)
 def test_every_name_that_a_run_reads_is_needed(source, flags):
     """Whatever way a cell takes, each name whose old value it reads, or leaves, is among its needs."""
     _check(source, flags)
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(source=about_functions, flags=flags_)
 @example(source="def f(*_): return a\np()", flags=[])
 @example(source="def f(*_): return g()\na = f\ndef g(*_): return b\na()", flags=[])
 @example(source="@now\ndef f(*_): return b", flags=[])
 @example(source="while flag():\n    f()\n    def f(*_): return b", flags=[True, True, False])
 def test_what_functions_read_is_needed(source, flags):
-    """A function counts where it may be called: defined before or after, under another name, in a loop, by a function above."""
+    """A function counts wherever it may be called: before its definition, under another name, by a function above."""
     _check(source, flags)
 
 
