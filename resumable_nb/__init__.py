@@ -59,13 +59,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """`%load_ext resumable_nb`: give a notebook its magics."""
-    from resumable_nb import notebook  # noqa: PLC0415 - speaks to IPython
+    from resumable_nb import notebook  # speaks to IPython
 
     notebook.load_ipython_extension(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """`%unload_ext resumable_nb`: close the thread and take the magics away."""
-    from resumable_nb import notebook  # noqa: PLC0415 - speaks to IPython
+    from resumable_nb import notebook  # speaks to IPython
 
     notebook.unload_ipython_extension(shell)

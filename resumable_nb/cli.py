@@ -113,8 +113,8 @@ def run(
     Exit codes: 0 done, 1 failed, 2 the command was given wrongly, 3 a step waits for a person's decision, 130 stopped
     by Ctrl-C. After any of them the same command goes on where it was.
     """
-    from resumable_nb.parameters import parse  # noqa: PLC0415 - below: each command imports what it needs
-    from resumable_nb.runner import run_notebook  # noqa: PLC0415
+    from resumable_nb.parameters import parse
+    from resumable_nb.runner import run_notebook
 
     ended = run_notebook(
         notebook,
@@ -138,7 +138,7 @@ def run(
 @click.option("--kill/--no-kill", default=True, show_default=True, help="Kill the kernel in the middle.")
 def demo(folder: Path | None, *, live: bool, kill: bool) -> int:
     """Run the quickstart, kill its kernel in the middle, go on, and show what was not done again."""
-    from resumable_nb.demo import run_demo  # noqa: PLC0415
+    from resumable_nb.demo import run_demo
 
     code: int = run_demo(folder, live=live, kill=kill, say=click.echo)
     return code
@@ -236,7 +236,7 @@ def fork(seq: int, new_id: str, db: Path, thread: str | None) -> None:
 
 
 def _store(db: Path) -> Store:
-    from resumable_nb.journal import Store  # noqa: PLC0415
+    from resumable_nb.journal import Store
 
     return Store.open(db, create=False)
 

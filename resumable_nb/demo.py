@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,23 +18,30 @@ THREAD, NOTEBOOK, STORE, REPORT = "quickstart", "01_quickstart.ipynb", "research
 _KILL = "http.receive.after:4"  # the third question of the research is answered; its findings are not yet in the state
 _KEYS = ("OPENAI_", "ANTHROPIC_", "RESUMABLE_NB_")
 
+# Of the session that took over from a dead one: its first row, when the dead one last wrote, its own first question.
+_TAKEN_OVER = """
+WITH ordered AS (
+    SELECT *, lag(last_at) OVER w AS died_at, lag(closed_at) OVER w AS closed_before
+    FROM sessions WHERE thread_id = $thread WINDOW w AS (ORDER BY first_seq))
+SELECT first_seq, died_at, coalesce(
+    (SELECT min(ts) FROM journal j
+     WHERE j.session_id = o.session_id AND j.kind = 'llm' AND j.phase = 'started'), last_at)
+FROM ordered o WHERE died_at IS NOT NULL AND closed_before IS NULL ORDER BY first_seq DESC LIMIT 1"""
+_SKIPPED = """
+SELECT DISTINCT step FROM checkpoints c WHERE thread_id = $thread AND origin = 'step' AND seq < $first_seq
+AND NOT EXISTS (SELECT 1 FROM journal j WHERE j.thread_id = c.thread_id AND j.step = c.step
+                AND j.kind = 'step' AND j.phase = 'started' AND j.seq >= $first_seq)"""
+_CALLS = f"""
+SELECT count(*) FILTER (step IN ({_SKIPPED})) AS spared, count(*) FILTER (step NOT IN ({_SKIPPED})) AS replayed
+FROM llm_calls WHERE thread_id = $thread AND phase = 'done' AND seq < $first_seq"""
 _SENT_TWICE = """
 SELECT count(*) FROM (
-    SELECT 1 FROM journal WHERE thread_id = ? AND kind = 'llm' AND phase = 'started'
+    SELECT 1 FROM journal WHERE thread_id = $thread AND kind = 'llm' AND phase = 'started'
     GROUP BY step, key, occurrence HAVING count(*) > 1)"""
-_RECOVERY = "SELECT data FROM recoveries WHERE thread_id = ? ORDER BY seq DESC LIMIT 1"
-_SESSIONS = """
-SELECT s.first_seq, s.last_at, min(j.ts) FILTER (j.kind = 'llm' AND j.phase = 'started') AS first_call_at,
-       count(*) FILTER (j.kind = 'llm' AND j.phase IN ('done', 'partial')) AS answered
-FROM sessions s JOIN journal j USING (thread_id, session_id) WHERE s.thread_id = ? GROUP BY ALL ORDER BY s.first_seq"""
-_STEPS_BEFORE = "SELECT count(*) FROM checkpoints WHERE thread_id = ? AND origin = 'step' AND seq < ?"
-_CALLS_OF_THEM = """
-SELECT count(*) FROM llm_calls l WHERE thread_id = ? AND phase = 'done' AND seq < ? AND step IN (
-    SELECT step FROM checkpoints c WHERE c.thread_id = l.thread_id AND c.origin = 'step' AND c.seq < ?)"""
 _FINDINGS = """
 SELECT finding->>'question' AS question, finding->>'quote' AS quote, finding->>'source' AS source,
        finding->>'location' AS location
-FROM findings WHERE thread_id = ? AND is_current"""
+FROM findings WHERE thread_id = $thread AND is_current"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +50,15 @@ class Recovery:
 
     Attributes:
         skipped: steps that were done before it and did not run again.
-        replayed: calls answered from the journal inside the step that was under way.
-        spared: calls of the skipped steps.
-        again: calls that were in flight when the kernel died and had to be sent once more.
-        sent_twice: requests that the journal holds twice.
-        seconds: from the last thing the killed kernel wrote to the first new call of the next one.
+        spared: calls of those steps.
+        replayed: calls answered from the journal, in the step that was under way.
+        sent_twice: questions that were sent more than once.
+        seconds: from the last thing that the killed kernel wrote to the first new question of the next one.
     """
 
     skipped: int
-    replayed: int
     spared: int
-    again: int
+    replayed: int
     sent_twice: int
     seconds: float
 
@@ -75,7 +79,7 @@ def run_demo(folder: Path | None, *, live: bool, kill: bool, say: Callable[[str]
         UsageError: the folder exists, or `live` without a key.
         StateMismatch: a quotation in the report is not in its source.
     """
-    from resumable_nb.runner import run_notebook  # noqa: PLC0415 - nbclient takes long to import
+    from resumable_nb.runner import run_notebook
 
     # In this process the point must not be armed: it opens the store too, to show what is in it.
     failpoint = os.environ.pop("RESUMABLE_NB_FAILPOINT", _KILL)
@@ -132,18 +136,20 @@ def _notebook() -> Path:
     return next(place for place in places if place.exists())
 
 
-def _query(folder: Path, query: str, *parameters: object) -> Sequence[Sequence[Any]]:
-    from resumable_nb.journal import Store  # noqa: PLC0415
+def _query(folder: Path, query: str, **parameters: object) -> list[tuple[Any, ...]]:
+    from resumable_nb.journal import Store
 
-    return Store.open(folder / STORE, create=False).rows(query, list(parameters))[1]
+    named = {"thread": THREAD, **parameters}
+    used = {name: value for name, value in named.items() if f"${name}" in query}
+    return Store.open(folder / STORE, create=False).rows(query, used)[1]
 
 
-def _checked(folder: Path) -> Sequence[Sequence[Any]]:
+def _checked(folder: Path) -> list[tuple[Any, ...]]:
     """The findings, each of which stands in the report, and word for word in its source."""
-    from resumable_nb.research import sources  # noqa: PLC0415
+    from resumable_nb.research import sources
 
     texts, report = sources.load(), (folder / REPORT).read_text(encoding="utf-8")
-    findings = _query(folder, _FINDINGS, THREAD)
+    findings = _query(folder, _FINDINGS)
     for _, quote, source, location in findings:
         if not texts.quotes(quote, source, location) or quote not in report:
             raise StateMismatch(f"{folder / REPORT}: {one_line(quote, 80)!r} is not in {source}, {location}.")
@@ -152,24 +158,21 @@ def _checked(folder: Path) -> Sequence[Sequence[Any]]:
 
 def _recovery(folder: Path) -> Recovery | None:
     """Of the last kernel that took over from a dead one; None if none died after it had opened the thread."""
-    sessions = _query(folder, _SESSIONS, THREAD)
-    if len(sessions) < 2:
+    found = _query(folder, _TAKEN_OVER)
+    if not found:
         return None
-    (_, died_at, _, _), (first_seq, ended_at, first_call_at, _) = sessions[-2:]
-    done = _query(folder, _RECOVERY, THREAD)
-    facts = json.loads(done[0][0]) if done else {"calls_done": 0, "calls_again": 0}
-    spared = _query(folder, _CALLS_OF_THEM, THREAD, first_seq, first_seq)[0][0]
+    first_seq, died_at, went_on_at = found[0]
+    spared, replayed = _query(folder, _CALLS, first_seq=first_seq)[0]
     return Recovery(
-        skipped=_query(folder, _STEPS_BEFORE, THREAD, first_seq)[0][0],
-        replayed=facts["calls_done"] - spared,
+        skipped=len(_query(folder, _SKIPPED, first_seq=first_seq)),
         spared=spared,
-        again=facts["calls_again"],
-        sent_twice=_query(folder, _SENT_TWICE, THREAD)[0][0],
-        seconds=((first_call_at or ended_at) - died_at).total_seconds(),
+        replayed=replayed,
+        sent_twice=_query(folder, _SENT_TWICE)[0][0],
+        seconds=(went_on_at - died_at).total_seconds(),
     )
 
 
-def _shown(folder: Path, findings: Sequence[Sequence[Any]], *, restarts: int, took_s: float) -> list[str]:
+def _shown(folder: Path, findings: list[tuple[Any, ...]], *, restarts: int, took_s: float) -> list[str]:
     lines = [f"Done in {took_s:.0f} s with {restarts} restart{'s' * (restarts != 1)}.", ""]
     recovery = _recovery(folder)
     if recovery is not None:
