@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 NO_THREAD = (
     "No thread is open: this step has no journal. Open one in a cell above, such as `%resumable open my-research`."
 )
-NO_STEP_HERE = (
-    "`%%resumable` was reached inside another cell (by %run, run_cell or a magic above it) and is no step there. "
-    "Give it a cell of its own, with `%%resumable NAME` as its first line."
-)
 CHANGED_WHILE_OPENING = (
     "The cell that opens the thread changed the state, and that is not kept: do it in the next cell."
 )
@@ -45,6 +41,14 @@ UNSAVED = (
     "The saved notebook does not have this cell: it is taken to stand after the cell that was run before it. "
     "Save the notebook, so that its place is known."
 )
+
+
+def no_step_here(line: str) -> str:
+    """Why a step line has no effect where it stands."""
+    return (
+        f"`%%resumable {line}` was reached inside another cell (by %run, run_cell or a magic above it) and is no step "
+        "there. Give it a cell of its own, with the `%%resumable` line at its top."
+    )
 
 
 @dataclass
@@ -193,11 +197,10 @@ class Extension:
         if kernel is None:
             raise UsageError(NO_THREAD)
         if is_step != (parsed.step is not None):
-            raise StepError(NO_STEP_HERE)
+            raise StepError(no_step_here(parsed.step or ""))
         step_line = parsed.step_line
         if step_line is not None and step_line.fresh and step_line.name in kernel.thread.fold.step_names():
             kernel.thread.fresh(step_line.name)
-        self.shell.user_ns.setdefault("thread", kernel.thread)  # `%reset` takes it away
         cell, order = self.notebook.place(run.request, front_path=self._front_path())
         run.decision, run.kernel = kernel.begin(cell, order), kernel
         run.in_magic, run.error_shown_before = source.is_cell_magic(body), getattr(sys, "last_value", None)
@@ -210,11 +213,9 @@ class Extension:
         return run.decision.action
 
     # ------------------------------------------------------------------ called by the cell
-    def begin(self, line: str) -> None:
+    def step(self, line: str) -> None:
         """What stands in place of the `%%resumable` line; it is taken out where the cell is a step."""
-        if self._run is None or not self._run.visited:
-            raise StepError(f"{NO_STEP_HERE} (step line: {line!r})")
-        raise StepError(NO_STEP_HERE)
+        raise StepError(no_step_here(line))
 
     def stop(self) -> None:
         """Raise what made the cell stop before its code ran."""
@@ -240,8 +241,10 @@ class Extension:
         if run.in_magic and swallowed is not run.error_shown_before and isinstance(swallowed, BaseException):
             run.error = swallowed
             if run.decision is not None and run.decision.action == "run":
-                raise swallowed
+                raise swallowed.with_traceback(None) from None
             return value
+        for name, held in (("state", run.kernel.thread.live.state), ("thread", run.kernel.thread)):
+            self.shell.user_ns.setdefault(name, held)  # `%reset` takes them away
         lines = run.kernel.commit()
         run.committed = True
         self.say(lines)

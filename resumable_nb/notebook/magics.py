@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from resumable_nb.errors import UsageError
 from resumable_nb.journal import Row
 from resumable_nb.notebook import panels, source
-from resumable_nb.notebook.extension import NO_STEP_HERE, Extension
+from resumable_nb.notebook.extension import Extension, no_step_here
 from resumable_nb.notebook.signing import sign, trusted
 from resumable_nb.notebook.summary import summary
 from resumable_nb.opening import open_notebook
@@ -24,14 +24,21 @@ if TYPE_CHECKING:
 
     from resumable_nb.thread import Thread
 
-LINE_HELP = """Work with a thread of research.
+HELP = """Durable steps, and threads of research.
+
+    %%resumable NAME [--approve TEXT] [--fresh]
+        Make this cell a step of the open thread. NAME is any text; with spaces it stands in quotes. Calls to models,
+        effects and the state are journaled as they happen. A step that ended with the same code, inputs and state is
+        not run again: names, state and outputs come from the journal.
+        --approve TEXT   a person must answer TEXT before the step runs
+        --fresh          retire the recorded answers at every run of this cell: it always asks anew, and pays
 
     %resumable open THREAD [--db PATH] [--query TEXT] [--state NAME] [--continue] [--take-over]
         Open a thread of the store PATH (default: research.duckdb in this folder), making both where they are missing.
-        --query TEXT   the question that the thread starts with
-        --state NAME   the class of the state, a subclass of `ResearchState` that the notebook defines
-        --continue     start from what the thread knows now, not from its beginning
-        --take-over    take it from another session that is alive; that one can write no more
+        --query TEXT     the question that the thread starts with
+        --state NAME     the class of the state, a subclass of `ResearchState` that the notebook defines
+        --continue       start from what the thread knows now, not from its beginning
+        --take-over      take it from another session that is alive; that one can write no more
         RESUMABLE_NB_THREAD and RESUMABLE_NB_DB in the environment outrank THREAD and PATH.
     %resumable status            the steps, and what they cost
     %resumable history           the checkpoints
@@ -41,18 +48,6 @@ LINE_HELP = """Work with a thread of research.
     %resumable trust             show what steps of this thread showed in full, as if you had run them
     %resumable sql SELECT ...    ask the store; gives a DataFrame
     %resumable close             leave the thread
-
-A cell that begins with `%%resumable NAME` is a step of the open thread.
-"""
-CELL_HELP = """Make this cell a durable step of the open thread.
-
-    %%resumable NAME [--approve TEXT] [--fresh]
-
-NAME is any text; with spaces it stands in quotes. Calls to models, effects and the state are journaled as they happen.
-A step that ended with the same code, inputs and state is not run again: names, state and outputs come from the journal.
-
-    --approve TEXT   a person must answer TEXT before the step runs
-    --fresh          retire the recorded answers at every run of this cell: it always asks anew, and pays
 """
 SQL_HELP = """Ask the store of the open thread: one SELECT or EXPLAIN over its views (threads, steps, llm_calls, ...).
 
@@ -109,7 +104,7 @@ class Commands:
         if not command:
             command = "status" if self._extension.kernel else "help"
         if command in ("help", "--help", "-h"):
-            print(LINE_HELP)  # noqa: T201 this is the magic's output
+            print(HELP)  # noqa: T201 this is the magic's output
             return None
         if command not in USAGES:
             raise UsageError(
@@ -224,13 +219,8 @@ class Commands:
                 new.append(Row(kind="outputs", ref_seq=ref, step=row.step, key=signature, response=row.response))
         if new:
             thread.append(*new)
-        self._extension.say(
-            [
-                f"What {len(new)} steps showed is trusted now; run their cells again to see it."
-                if new
-                else "All of it is yours already."
-            ]
-        )
+        which = "1 step" if len(new) == 1 else f"{len(new)} steps"
+        self._extension.say([f"What {which} showed is trusted from now on; run their cells again to see it."])
 
     def sql(self, query: str) -> pd.DataFrame:
         """Ask the store."""
@@ -283,7 +273,7 @@ def register(extension: Extension) -> Callable[[], None]:
 
     @no_var_expand
     def resumable_step(line: str, cell: str) -> NoReturn:  # noqa: ARG001 as IPython calls it
-        raise UsageError(NO_STEP_HERE)
+        raise UsageError(no_step_here(line))
 
     @no_var_expand
     def resumable_sql(line: str, cell: str) -> object:
@@ -296,7 +286,7 @@ def register(extension: Extension) -> Callable[[], None]:
         shell.user_ns[name] = found
         return None
 
-    resumable.__doc__, resumable_step.__doc__, resumable_sql.__doc__ = LINE_HELP, CELL_HELP, SQL_HELP
+    resumable.__doc__, resumable_step.__doc__, resumable_sql.__doc__ = HELP, HELP, SQL_HELP
     magics = (
         ("line", "resumable", resumable),
         ("cell", "resumable", resumable_step),

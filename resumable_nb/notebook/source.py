@@ -21,7 +21,7 @@ USAGE = "usage: %%resumable NAME [--approve TEXT] [--fresh]   (a NAME with space
 WRAPPERS = frozenset({"time", "timeit", "capture", "prun"})  # cell magics whose body is Python of the notebook
 _STEP_LINE = re.compile(r"[ \t]*%%resumable(?=\s|$)(.*)", re.DOTALL)
 _MAGIC_LINE = re.compile(r"[ \t]*%%(\w+)")
-_MARKER = re.compile(rf"^get_ipython\(\)\.{ATTRIBUTE}\.begin\((.*)\)$", re.MULTILINE)
+_MARKER = re.compile(rf"^get_ipython\(\)\.{ATTRIBUTE}\.step\((.*)\)$", re.MULTILINE)
 
 
 # ------------------------------------------------------------------------------------------ the %%resumable line
@@ -111,7 +111,7 @@ class Rewrite:
         above, below = list(lines[:number]), list(lines[number + 1 :])
         step_line = _STEP_LINE.match(lines[number])
         assert step_line
-        marker = f"get_ipython().{ATTRIBUTE}.begin({step_line[1].strip()!r})\n"
+        marker = f"get_ipython().{ATTRIBUTE}.step({step_line[1].strip()!r})\n"
         if any(_MAGIC_LINE.match(line) for line in above):
             wrappers = [line for line in above if _MAGIC_LINE.match(line)]
             return [marker, *_cell_magic([*wrappers, *below])]
@@ -126,7 +126,7 @@ def marker_line(statement: ast.stmt) -> str | None:
     match statement:
         case ast.Expr(
             ast.Call(
-                ast.Attribute(ast.Attribute(ast.Call(ast.Name("get_ipython")), attr=attribute), attr="begin"),
+                ast.Attribute(ast.Attribute(ast.Call(ast.Name("get_ipython")), attr=attribute), attr="step"),
                 [ast.Constant(str(line))],
             )
         ) if attribute == ATTRIBUTE:

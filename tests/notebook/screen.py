@@ -76,6 +76,8 @@ class Screen:
     def start(self) -> None:
         """A fresh kernel."""
         self.manager = KernelManager(kernel_name="python3")
+        if self.manager.has_trait("transport_encryption"):  # since jupyter_client 8.10, which warns without it
+            self.manager.set_trait("transport_encryption", "auto")
         self.manager.start_kernel(env=self.env, cwd=str(self.folder))
         self.client = self.manager.client()
         self.client.start_channels()
