@@ -54,15 +54,17 @@ def write_dtype(dtype: np.dtype[Any], path: Path) -> Node:
 
 def _write_fields_dtype(dtype: np.dtype[Any], path: Path) -> Node:
     fields = [dtype.fields[name] for name in dtype.names or () if dtype.fields is not None]
-    if dtype.type is not np.void or any(len(field) > 2 for field in fields):
-        raise ValueNotStorable(render(path), "its dtype is a record, or has titles")
-    return {
+    titles = [field[2] if len(field) > 2 else None for field in fields]
+    if dtype.type is not np.void or not all(title is None or type(title) is str for title in titles):
+        raise ValueNotStorable(render(path), f"the dtype {dtype} is one of a record array")
+    node: dict[str, Any] = {
         "names": list(dtype.names or ()),
         "formats": [write_dtype(field[0], path) for field in fields],
         "offsets": [field[1] for field in fields],
         "itemsize": dtype.itemsize,
         "aligned": dtype.isalignedstruct,
     }
+    return node | {"titles": titles} if any(titles) else node
 
 
 def read_dtype(node: Node) -> np.dtype[Any]:
@@ -71,7 +73,7 @@ def read_dtype(node: Node) -> np.dtype[Any]:
         return np.dtype(node)
     if "base" in node:
         return np.dtype((read_dtype(node["base"]), tuple(node["shape"])))
-    description: Any = {name: node[name] for name in ("names", "offsets", "itemsize")}
+    description: Any = {name: node[name] for name in ("names", "offsets", "itemsize", "titles") if name in node}
     description["formats"] = [read_dtype(item) for item in node["formats"]]
     dtype: np.dtype[Any] = np.dtype(description, align=node["aligned"])
     return dtype
@@ -256,7 +258,8 @@ def _write_scalar(writer: Writer, value: Any, node: dict[str, Any], path: Path) 
         return
     # Trailing NULs belong to a text; `item()` and numpy's own `str()` cut them off.
     node["dtype"] = kind if kind in "US" else write_dtype(value.dtype, path)
-    node["value"] = writer.node({"U": str.__str__, "S": bytes}.get(kind, np.generic.item)(value), path)
+    take: Any = {"U": str.__str__, "S": bytes}.get(kind, np.generic.item)
+    node["value"] = writer.node(take(value), path)
 
 
 def _read_scalar(reader: Reader, node: dict[str, Any]) -> object:

@@ -142,7 +142,7 @@ def _slots(kind: type) -> dict[str, MemberDescriptorType]:
     return _known_slots[kind]
 
 
-def state_of(value: object, skip: Iterable[str] = ()) -> dict[str, Any]:
+def _state(value: object, skip: Iterable[str] = ()) -> dict[str, Any]:
     """What the instance itself holds, past properties and `__getattr__`."""
     found: dict[str, Any] = {}
     for name, member in _slots(type(value)).items():
@@ -222,7 +222,7 @@ def _no_default(reader: Reader, node: dict[str, Any], name: str) -> ValueNotLoad
 
 def _write_dataclass(writer: Writer, value: Any, node: dict[str, Any], path: Path) -> None:
     _name_class(value, node, path)
-    state, kind = state_of(value), type(value)
+    state, kind = _state(value), type(value)
     fields = dataclasses.fields(value)
     for field in fields:
         # A default that stands in the class only: stored as well, so that the value does not change with the class.
@@ -278,7 +278,7 @@ def _set_model_slot(shell: object, name: str, value: Any) -> None:
 def _write_model(writer: Writer, value: Any, node: dict[str, Any], path: Path) -> None:
     _name_class(value, node, path)
     kind = type(value)
-    state = state_of(value, skip=_MODEL_SLOTS)
+    state = _state(value, skip=_MODEL_SLOTS)
     fields_set, extra, private = (_model_slot(value, name) for name in _MODEL_SLOTS)
     _write_fields(writer, kind.model_fields, state, node, path)
     if extra:

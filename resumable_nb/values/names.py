@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import types
 from collections import deque
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import islice
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from resumable_nb.values import classes
 from resumable_nb.values.codec import Node, Path, at_key, dump, first_key, render, root
 from resumable_nb.values.secrets import WHY, contains_secret, is_credential_name
 from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, TOO_DEEP, PastLimit, Shared, Writer, changed, too_large
@@ -18,7 +17,7 @@ from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, TOO_DEEP, PastLimit,
 if TYPE_CHECKING:
     from resumable_nb.errors import ValueNotStorable
 
-_MAX_REACH = 200_000
+_MAX_REACH = 100_000
 """Objects looked at behind something that cannot be stored, to find what it shares with other names."""
 
 
@@ -88,45 +87,33 @@ def is_empty(value: object) -> bool:
 
 
 def reach(value: object) -> Iterator[object]:
-    """`value` and what it holds: items, attributes, what a function has closed over. No code of the user runs."""
+    """`value` and all that it holds, however deep: items, attributes, what a function has closed over, what an iterator
+    goes through. Not: classes, modules, and the notebook's own namespace. No code of the user runs.
+    """
     seen, queue = {id(value)}, deque([value])
     while queue:
         item = queue.popleft()
         yield item
         for part in _parts(item):
-            if id(part) not in seen and not isinstance(
-                part, str | int | float | bytes | None | type | types.ModuleType
-            ):
+            if id(part) not in seen and not isinstance(part, _NOT_FOLLOWED) and not _is_namespace(part):
                 seen.add(id(part))
                 queue.append(part)
 
 
-def _parts(item: Any) -> Iterator[object]:
-    kind = type(item)
-    if issubclass(kind, dict):
-        yield from dict.keys(item)
-        yield from dict.values(item)
-    elif issubclass(kind, list | tuple | set | frozenset | deque):
-        for base in (list, tuple, set, frozenset, deque):
-            if issubclass(kind, base):
-                yield from base.__iter__(item)
-    elif kind is types.FunctionType:
-        yield from (item.__defaults__ or ()) + tuple((item.__kwdefaults__ or {}).values())
-        yield from (cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell))
-    elif kind is types.MethodType:
-        yield from (item.__self__, item.__func__)
-    elif kind is partial:
-        yield from (item.func, item.args, item.keywords)
-    if kind not in (types.FunctionType, types.MethodType):
-        yield from classes.state_of(item).values()
+_NOT_FOLLOWED = (str, int, float, bytes, type(None), type, types.ModuleType, types.CodeType)
 
 
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  # the only way to ask
-    except ValueError:
-        return False
-    return True
+def _parts(item: object) -> Iterator[object]:
+    if isinstance(item, types.FunctionType):  # its globals are the notebook, or a module
+        yield from item.__defaults__ or ()
+        yield from (item.__kwdefaults__ or {}).values()
+        yield from item.__closure__ or ()
+    else:
+        yield from gc.get_referents(item)
+
+
+def _is_namespace(part: object) -> bool:
+    return type(part) is dict and ("__builtins__" in part or "__spec__" in part)
 
 
 def write_names(names: Mapping[str, object], limit_bytes: int) -> tuple[str, dict[str, bytes], dict[str, str]]:

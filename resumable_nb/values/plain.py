@@ -235,7 +235,10 @@ def write_zone(zone: dt.tzinfo | None, node: dict[str, Any], path: codec.Path) -
 def read_zone(node: dict[str, Any]) -> dt.tzinfo | None:
     """The time zone that `write_zone` put into a node."""
     if "zone" in node:
-        return ZoneInfo(node["zone"])
+        try:
+            return ZoneInfo(node["zone"])
+        except OSError as error:  # "America" is a folder
+            raise ValueError(f"there is no time zone {node['zone']!r}") from error
     if "offset_us" in node:
         name = (node["name"],) if "name" in node else ()
         return dt.timezone(dt.timedelta(microseconds=node["offset_us"]), *name)

@@ -148,9 +148,7 @@ def arrays() -> dict[str, Any]:
             np.array([1 + 1j, np.nan], ">c16"),
             np.array(["é"], ">U2"),
         ],
-        "kinds": [
-            np.zeros(2, d) for d in ("i1", "u8", "f2", "f4", "c8", "?", "q", "Q", "S3", "V4", "M8[us]", "m8[W]")
-        ],
+        "kinds": [np.zeros(2, d) for d in ("i1", "u8", "f2", "f4", "c8", "?", "q", "Q", "S3", "V4", "M8[us]", "m8[W]")],
         "nans": np.array([np.nan, -np.nan, np.inf, -0.0]),
         "texts": [np.array(["a", "longer", "\x00x"]), np.array([b"a", b"bc"]), np.array([], "U5"), np.array([], "U0")],
         "empty": [np.empty((0, 3), "f4"), np.empty((2, 0), object), np.array([], "V0")],

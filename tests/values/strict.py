@@ -17,7 +17,17 @@ import numpy as np
 import pandas as pd
 import pydantic
 
-IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), tuple, frozenset, type, enum.Enum)
+MUTABLE = (list, dict, set, deque, bytearray, SimpleNamespace, np.ndarray, pd.Series, pd.DataFrame, pd.Categorical)
+
+
+def has_identity(value: Any) -> bool:
+    """Whether it matters which object it is: two names for it must stay two names for one."""
+    if isinstance(value, pydantic.BaseModel):
+        return not value.model_config.get("frozen")
+    if dataclasses.is_dataclass(value):
+        parameters = type(value).__dataclass_params__
+        return not (parameters.frozen and parameters.eq)
+    return isinstance(value, MUTABLE)
 
 
 def assert_same(a: Any, b: Any) -> None:
@@ -33,7 +43,7 @@ class _Comparison:
 
     def same(self, a: Any, b: Any, at: str) -> None:
         assert type(a) is type(b), f"{at}: {type(a)} and {type(b)}"
-        if not isinstance(a, IMMUTABLE):
+        if has_identity(a):
             if id(a) in self.pairs or id(b) in self.back:
                 assert self.pairs.get(id(a)) == id(b), f"{at}: one object on one side, two on the other"
                 return
@@ -82,7 +92,8 @@ class _Comparison:
         if isinstance(a, defaultdict):
             assert a.default_factory is b.default_factory, at
         if isinstance(a, OrderedDict):
-            assert list(a) == list(b), at
+            for i, (x, y) in enumerate(zip(a, b, strict=True)):
+                self.same(x, y, f"{at}.key {i}")
 
     def _sequence(self, a: Any, b: Any, at: str) -> None:
         assert len(a) == len(b), at
@@ -210,7 +221,9 @@ def state(value: Any) -> dict[str, Any]:
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                 found[name] = getattr(value, name)
     if dataclasses.is_dataclass(value):  # a default may stand in the class only
-        found |= {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)}
+        found |= {
+            field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)
+        }
     return dict(sorted((found | getattr(value, "__dict__", {})).items()))
 
 
@@ -220,4 +233,6 @@ def describe(value: Any) -> str:
         return f"{type(value).__name__}({', '.join(map(describe, value))})"
     if isinstance(value, frozenset):
         return f"frozenset({sorted(map(describe, value))})"
+    if dataclasses.is_dataclass(value):
+        return f"{type(value).__name__}({', '.join(f'{name}={describe(part)}' for name, part in state(value).items())})"
     return f"{type(value).__name__}:{value!r}"
