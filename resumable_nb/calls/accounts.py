@@ -31,8 +31,8 @@ _OPERATIONS = (
     (r"/moderations", "moderation"),
     (r"/v\d+/rerank", "rerank"),
     (r"/model/[^/]+/(converse|invoke)(-stream|-with-response-stream)?", "chat"),
-    (r":(stream)?generateContent", "generate_content"),
-    (r":(stream)?rawPredict", "chat"),
+    (r":(generate|streamGenerate)Content", "generate_content"),
+    (r":(rawPredict|streamRawPredict)", "chat"),
     (r":(batchE|e)mbedContents?", "embeddings"),
 )
 _OPERATION = [(re.compile(f"(?:{pattern})$"), name) for pattern, name in _OPERATIONS]
@@ -70,7 +70,7 @@ def provider(host: str, path: str, headers: Mapping[str, str]) -> str | None:
             return name
     if "anthropic-version" in headers:
         return "anthropic"
-    if re.search(r":\w*(generate|embed)Content", path):
+    if re.search(r":\w*([gG]enerate|[eE]mbed)Content", path):
         return "gcp.gemini"
     if re.search(r"/api/(chat|generate|embed)", path):
         return "ollama"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -270,19 +270,21 @@ class _Given(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 # ---------------------------------------------------------------- streams
 class _Tap(httpx2.SyncByteStream):
-    """Hands a stream on as it comes, and writes its row before the part that ends it is handed on.
-
-    An iterator object and no generator: that one would be finalised late and elsewhere.
-    """
+    """Hands a stream on as it comes, and writes its row before the part that ends it is handed on."""
 
     def __init__(self, record: StreamRecord, response: httpx2.Response) -> None:
         self._record, self._response = record, response
         self._chunks: Iterator[bytes] | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        return self
+        return _Parts(self.read)
 
-    def __next__(self) -> bytes:
+    def read(self) -> bytes:
+        """The next part.
+
+        Raises:
+            StopIteration: There is none.
+        """
         if self._chunks is None:
             self._chunks = self._response.iter_bytes()
         else:
@@ -328,6 +330,23 @@ class _Tap(httpx2.SyncByteStream):
                 self._record.close(error)
         finally:
             self._response.close()
+
+
+class _Parts:
+    """Iterates over a stream, and has no `close`: httpx2 delegates to its stream by `yield from`, and the garbage
+    collector would call that of a forgotten generator, without a trace of why.
+
+    No generator either: that one would be finalised late and elsewhere.
+    """
+
+    def __init__(self, read: Callable[[], bytes]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return self._read()
 
 
 class _AsyncTap(httpx2.AsyncByteStream):

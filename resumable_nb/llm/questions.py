@@ -108,8 +108,8 @@ class Question:
         times = f" in {len(self._unfit)} attempts" if len(self._unfit) > 1 else ""
         anew = f"`%resumable fresh {step}` asks anew; else change" if step else "Ask again, or change"
         return AnswerRejected(
-            f"{self.model} gave no {form}{times}: {which} {last.excerpt} does not fit: {last.why} {anew} the prompt, the "
-            "form, `max_tokens` or the model."
+            f"{self.model} gave no {form}{times}: {which} {last.excerpt} does not fit: {last.why} {anew} the prompt, "
+            "the form, `max_tokens` or the model."
         )
 
     def _text(self, reply: Reply) -> str:

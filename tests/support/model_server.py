@@ -1,4 +1,4 @@
-"""A language model's server for tests, in a process of its own: it counts what it is asked, and can be told to misbehave.
+"""A language model's server for tests, in a process of its own. It counts requests; it can be told to misbehave.
 
     with ModelServer() as server:
         server.script({"marker": "Q1", "status": 500})            # the next request with Q1 in it fails
@@ -203,7 +203,12 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             asked = {}
         marker = marker_of(asked)
-        STATE.last = {"path": self.path, "headers": dict(self.headers.items()), "body": asked, "size": len(body)}
+        STATE.last = {
+            "path": self.path,
+            "headers": {name.lower(): value for name, value in self.headers.items()},
+            "body": asked,
+            "size": len(body),
+        }
         nth, rule = STATE.count(path, marker)
         time.sleep(rule.get("delay_s", 0))
         try:
@@ -433,10 +438,19 @@ def instance(schema: Json, root: Json, text: str, nth: int) -> Any:
     return text
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that are gone are what many tests are about."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def serve() -> None:
     """Listen until the test's process is gone: its end of the pipe closes then."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
     sys.stdin.read()
