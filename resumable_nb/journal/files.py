@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resumable_nb.errors import StoreError, StoreReplaced, StoreUntrusted
+from resumable_nb.errors import StoreError, StoreReplaced, StoreUntrusted, StoreUnwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,14 +26,21 @@ def real_path(path: str | os.PathLike[str], *, allow_symlink: bool) -> Path:
 
     Raises:
         StoreUntrusted: the path is a symbolic link, and `allow_symlink` is not given.
+        StoreUnwritable: this user may not even look there.
     """
     named = Path(path).expanduser()
-    if named.is_symlink() and not allow_symlink:
+    try:
+        is_symlink = named.is_symlink()
+    except OSError as error:
+        raise StoreUnwritable(
+            f"{named} cannot be reached: {error.strerror}. Name a file in a folder of yours"
+        ) from error
+    if is_symlink and not allow_symlink:
         raise StoreUntrusted(
             f"{named} is a symbolic link to {os.readlink(named)}. If that is meant, open the target itself, or pass "
             "allow_symlink=True"
         )
-    return named.parent.resolve() / named.name if not named.is_symlink() else named.resolve()
+    return named.resolve() if is_symlink else named.parent.resolve() / named.name
 
 
 def check_fit(path: Path, *, allow_owner: bool) -> None:

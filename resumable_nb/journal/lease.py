@@ -13,6 +13,7 @@ DuckDB lets one process have a file, and notebooks are many, so nobody keeps it.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import threading
 import time
@@ -181,6 +182,8 @@ class Lease:
                 fallback_to_soft=False,
                 poll_interval=_POLL_S,
             )
+        if not self.path.parent.is_dir():  # filelock would make it
+            raise troubles.no_side_file(self.path, files.lock_path(self.path), FileNotFoundError(errno.ENOENT, "gone"))
         try:
             self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
         except filelock.Timeout:

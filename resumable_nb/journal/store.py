@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from resumable_nb.errors import StoreDamaged, StoreError, ThreadInUse, ThreadNotFound, UsageError
+from resumable_nb.errors import StoreDamaged, StoreError, StoreUnwritable, ThreadInUse, ThreadNotFound, UsageError
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import files, past, processes, reading, schema
 from resumable_nb.journal.lease import Lease
@@ -195,6 +195,10 @@ class Store:
 
     def _create(self) -> None:
         wal = files.wal_path(self.path)
+        if not self.path.parent.is_dir():
+            raise StoreUnwritable(
+                f"{self.path} cannot be made: {self.path.parent} is no folder. Make it, or name another"
+            )
         with self._lease.closed():
             if self.path.exists():
                 return  # somebody else was faster
