@@ -60,7 +60,7 @@ def module_digest(name: str, project: Path) -> str | None:
 
 
 def is_project_file(path: Path, folder: Path) -> bool:
-    """Whether a file is the project's own: below its folder, not installed there, no part of Python or of this library."""
+    """Whether a file is the project's own: below its folder, not installed there, no part of Python or this library."""
     if not path.is_relative_to(folder) or any(path.is_relative_to(other) for other in _not_ours()):
         return False
     below = path.relative_to(folder).parts[:-1]

@@ -8,26 +8,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from resumable_nb.fingerprint.instances import state_of
+from resumable_nb.fingerprint.instances import content_of, state_of
 
 LIMIT = 100_000
 """Objects that are looked at for one name. A name with more counts as sharing: looking at it again costs time only."""
-_IMMUTABLE = frozenset(
-    {
-        int,
-        float,
-        complex,
-        bool,
-        str,
-        bytes,
-        type(None),
-        type(...),
-        range,
-        slice,
-        types.BuiltinFunctionType,
-        types.CodeType,
-    }
-)
+_IMMUTABLE = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), range, slice, types.CodeType})
+_BUILTIN = frozenset({list, dict, tuple, set, frozenset, deque, types.FunctionType})
+_NOT_SHARED = (types.ModuleType, type, types.MethodDescriptorType, types.WrapperDescriptorType)
+_HOLDS_OTHERS = (tuple, frozenset, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
 
 
 def shares(names: Iterable[str], namespace: Mapping[str, Any]) -> set[str]:
@@ -50,11 +38,8 @@ def shares(names: Iterable[str], namespace: Mapping[str, Any]) -> set[str]:
 
 
 def _touches(value: object, reached: set[int]) -> bool:
-    return (
-        type(value) not in _IMMUTABLE
-        and not isinstance(value, types.ModuleType | type)
-        and ((found := _mutable(value)) is None or not reached.isdisjoint(found))
-    )
+    found = _mutable(value)
+    return found is None or not reached.isdisjoint(found)
 
 
 def _mutable(value: object) -> set[int] | None:
@@ -64,25 +49,24 @@ def _mutable(value: object) -> set[int] | None:
     todo = [value]
     while todo:
         item = todo.pop()
-        kind = type(item)
-        if kind in _IMMUTABLE or id(item) in seen:
+        if type(item) in _IMMUTABLE or id(item) in seen or isinstance(item, _NOT_SHARED):
             continue
         if len(seen) >= LIMIT:
             return None
         seen.add(id(item))
-        if kind is not tuple and kind is not frozenset:
+        if not isinstance(item, _HOLDS_OTHERS):
             found.add(id(item))
-        if not isinstance(item, types.ModuleType | type):
-            todo.extend(_parts(item))
+        todo.extend(_parts(item))
     return found
 
 
 def _parts(item: Any) -> Iterator[object]:
-    if isinstance(item, dict):
-        yield from _worth_it(dict.keys(item))
-        yield from _worth_it(dict.values(item))
-    elif isinstance(item, list | tuple | set | frozenset | deque):
-        yield from _worth_it(item)
+    if isinstance(item, list | tuple | set | frozenset | deque):
+        yield from _worth_it(content_of(item))
+    elif isinstance(item, dict):
+        content = dict.copy(item)
+        yield from _worth_it(content)
+        yield from _worth_it(content.values())
     elif isinstance(item, types.FunctionType):
         for cell in item.__closure__ or ():
             try:
@@ -90,13 +74,15 @@ def _parts(item: Any) -> Iterator[object]:
             except ValueError:  # not bound yet
                 continue
         yield from (item.__defaults__, item.__kwdefaults__, vars(item))
-    elif isinstance(item, types.MethodType | types.BuiltinMethodType):
+    elif isinstance(item, types.MethodType | types.BuiltinFunctionType | types.MethodWrapperType):
         yield item.__self__
         yield getattr(item, "__func__", None)
     elif isinstance(item, functools.partial):
         yield from (item.func, item.args, item.keywords)
     else:
         yield from _library_parts(item)
+    if type(item) not in _BUILTIN:
+        yield from _worth_it(state_of(item).values())
 
 
 def _library_parts(item: Any) -> Iterator[object]:
@@ -107,8 +93,6 @@ def _library_parts(item: Any) -> Iterator[object]:
             yield item.ravel().tolist()
     elif library == "pandas":
         yield from _object_columns(item)
-    else:
-        yield from _worth_it(list(state_of(item).values()))
 
 
 def _object_columns(item: Any) -> Iterator[object]:
@@ -119,7 +103,7 @@ def _object_columns(item: Any) -> Iterator[object]:
         yield item.to_numpy()
 
 
-def _worth_it(items: Iterable[object]) -> Iterator[object]:
+def _worth_it(items: Any) -> Iterator[object]:
     """The items that may be, or hold, something mutable. A list of a million numbers is told apart fast."""
     if not _IMMUTABLE.issuperset(map(type, items)):
         yield from (item for item in items if type(item) not in _IMMUTABLE)

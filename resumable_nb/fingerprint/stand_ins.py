@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from resumable_nb.fingerprint.instances import is_plain_object, state_of
+from resumable_nb.fingerprint.instances import content_of, is_plain_object, state_of
 from resumable_nb.fingerprint.members import is_annotation, members
 from resumable_nb.fingerprint.modules import is_project_file, module_digest
 from resumable_nb.fingerprint.scopes import LIBRARY, USES_STATE
@@ -32,18 +32,6 @@ _BUILTIN_CALLABLES = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
-_CONTENT: dict[type, Callable[[Any], object]] = {
-    list: list.copy,
-    dict: dict.copy,
-    tuple: lambda value: tuple.__getitem__(value, slice(None)),
-    set: lambda value: set(set.__iter__(value)),
-    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
-    str: str.__str__,
-    bytes: lambda value: bytes.__getitem__(value, slice(None)),
-    int: int.__int__,
-    float: float.__float__,
-    BaseException: lambda value: value.args,
-}
 # How things are taken apart whose parts say all that they are.
 _APART: dict[type, Callable[[Any], dict[str, object]]] = {
     types.MethodType: lambda method: {"function": method.__func__, "bound to": method.__self__},
@@ -229,18 +217,18 @@ class StandIns:
         if not (self._is_notebook(kind.__module__) or self._is_of_project(kind.__module__)):
             return self._foreign_object(value)
         found = {"object of": f"{kind.__module__}.{kind.__qualname__}", "fields": self.text(state_of(value))}
-        self._read_class(kind.__qualname__)
-        if self._namespace.get(kind.__qualname__) is not kind:  # the name says nothing of this class
-            found["class"] = self.text(kind)
-        content = next((take for base, take in _CONTENT.items() if isinstance(value, base)), None)
-        if content is not None:
-            found["content"] = self.text(content(value))
+        if self._is_notebook(kind.__module__):
+            self._read_class(kind.__qualname__)
+        if self._namespace.get(kind.__qualname__) is not kind or not self._is_notebook(kind.__module__):
+            found["class"] = self.text(kind)  # the name of the class does not say this
+        if (content := content_of(value)) is not None:
+            found["content"] = self.text(content)
         elif not is_plain_object(kind):  # what an extension type holds is not seen
             found["made by"] = self._made_by
         return found
 
     def _foreign_object(self, value: Any) -> dict[str, str]:
-        """An object of an installed package: its type and the cell that made it. Ours may call a notebook's function."""
+        """An object of an installed package: its type and the cell that made it. Ours may call the notebook's code."""
         kind = type(value)
         found = {"opaque": f"{kind.__module__}.{kind.__qualname__}"}
         if kind.__module__.partition(".")[0] == LIBRARY and (wrapped := state_of(value).get("__wrapped__")) is not None:

@@ -88,13 +88,14 @@ def _pair(key: object, value: object, room: int) -> str:
 
 
 def _joined(parts: Iterable[str], count: int, room: int) -> str:
+    more = f"… {count:,} in all"
     shown: list[str] = []
     for part in itertools.islice(parts, 20):
-        if sum(map(len, shown)) + 2 * len(shown) + len(part) > room - 12:
+        if sum(map(len, shown)) + 2 * len(shown) + len(part) + len(more) + 4 > room and count > 1:
             break
         shown.append(part)
     if len(shown) < count and not (shown and shown[-1].endswith(" elements")):
-        shown.append(f"… {count:,} in all" if shown else f"{count:,} elements")
+        shown.append(more if shown else f"{count:,} elements")
     return ", ".join(shown)
 
 

@@ -1,0 +1,83 @@
+"""Names that share something mutable."""
+
+from __future__ import annotations
+
+import pytest
+
+from resumable_nb.fingerprint import shares
+from tests.fingerprint.notebooks import Notebook
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = []\ny = x",
+        "x = []\ny = [1, x]",
+        "x = []\ny = {'k': (1, [x])}",
+        "z = []\nx, y = [z], (z,)",
+        "x = {}\nclass A: pass\ny = A()\ny.field = x",
+        "class A: __slots__ = ('f',)\nx = []\ny = A()\ny.f = x",
+        "import dataclasses\n@dataclasses.dataclass\nclass D:\n    f: list\nx = []\ny = D(x)",
+        "from pydantic import BaseModel\nclass M(BaseModel):\n    f: list\nx = M(f=[1])\ny = x.f",
+        "import numpy as np\nx = np.zeros(4)\ny = x[1:]",
+        "import numpy as np\nx = np.zeros(4)[1:]\ny = {'k': x.reshape(3, 1)}",
+        "import pandas as pd\nx = []\ny = pd.DataFrame({'o': [x, 1]})",
+        "import pandas as pd\nx = []\ny = pd.Series([x])",
+        "import numpy as np\nx = []\ny = np.array([x, None], dtype=object)",
+        "x = []\ny = x.append",
+        "x = []\ndef y(a=x): pass",
+        "def m():\n    a = []\n    return a, lambda: a\nx, y = m()",
+        "import functools\nx = []\ny = functools.partial(print, x)",
+        "from collections import deque, defaultdict\nx = []\ny = defaultdict(list, k=deque([x]))",
+        "class A:\n    def m(self): pass\nx = A()\ny = x.m",
+        "class L(list): pass\nx = []\ny = L([x])",
+        "x = []\ny = [x]\nx.append(y)",
+    ],
+)
+def test_who_shares(source):
+    """A change through one name that can be seen through another is found, whichever of the two is asked about."""
+    names = Notebook(source).names
+
+    assert "y" in shares({"x"}, names)
+    assert "x" in shares({"y"}, names)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x, y = [], []",
+        "x = y = (1, 'a', 2.0)",
+        "x = y = 'a' * 1000",
+        "x, y = [1, None, True], [1, None, True]",
+        "x = [int, len, list.append]\ny = [int, len, list.append]",
+        "import json as x\ny = [1]",
+        "import pandas as pd\nx = pd.DataFrame({'a': [1]})\ny = x.copy()",
+        "class A: pass\nx, y = A(), A()",
+        "def x(): pass\ndef y(): return x",
+        "x = 1\ny = {}",
+    ],
+)
+def test_who_does_not_share(source):
+    """Equal values, immutable ones, modules, classes and builtins are nothing that two names share."""
+    names = Notebook(source).names
+
+    assert "y" not in shares({"x"}, names)
+
+
+def test_unbound_names_share_nothing():
+    """A name that is not bound is left out."""
+    assert shares({"nothing"}, {"x": []}) == set()
+
+
+def test_a_value_with_very_many_parts_counts_as_sharing():
+    """Where a walk would take too long, the name is looked at again rather than missed."""
+    names = {"x": [], "y": [[n] for n in range(200_000)]}
+
+    assert shares({"x"}, names) == {"y"}
+
+
+def test_a_list_of_a_million_numbers_is_told_apart():
+    """Numbers and texts are not walked one by one, and are nothing to share."""
+    names = {"x": [], "y": list(range(1_000_000)), "z": {str(n): n for n in range(100_000)}}
+
+    assert shares({"x"}, names) == set()
