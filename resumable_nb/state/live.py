@@ -33,12 +33,14 @@ class Live:
     _tracks: dict[str, Track]
     _base: Image  # what the object was put to
     _base_forms: dict[str, Form]  # of all fields, as they were then; of stored ones, but where a migration changed them
+    _lists: dict[str, list[Any]]  # the list objects, as they were then
     _stored: dict[str, Form]  # what an image of the object holds besides what is changed
     _changed: dict[str, Form]
     _last: Image  # `_stored` and `_changed` together, if anything is changed
 
     def __init__(self, cls: type[State], *, resolve: values.Resolve, blobs: values.Blobs) -> None:
         self._coder = Coder(resolve, blobs)
+        self._context: tuple[object, str] = (None, "")
         self._take(cls, Image.EMPTY)
 
     @property
@@ -120,30 +122,55 @@ class Live:
                 forms[name] = None
         return forms
 
+    def renew(self) -> None:
+        """Leave the object as if what changed since the last `set` had come by `set`, not by the code of a step.
+
+        To be called when a step has ended. The names of the step may hold the same lists and dicts as the state. After
+        a restart they are objects of their own; so they have to be before it, too.
+        """
+        with LOCK:
+            forms = {name: self._look(name) for name in self._tracks}
+            moves = [
+                self._decode(name, self._base_forms[name], form) for name, form in forms.items() if self._is_new(name)
+            ]
+            for move in moves:
+                self._put(*move)
+
+    def _is_new(self, name: str) -> bool:
+        """Whether a field, as it was just looked at, holds anything else than at the last `set`."""
+        known = self._tracks[name]
+        count = known.form.count if isinstance(known.form, Items) else 1
+        is_other_list = name in self._lists and self._lists[name] is not self._state.__dict__[name]
+        return is_other_list or known.kept < count or not _is_same(known.form, self._base_forms[name])
+
     def _rebase(self, image: Image, forms: dict[str, Form]) -> None:
         """The object is at this image already: what is changed from now on is changed against it."""
         if any(not _is_same(form, self._base_forms[name]) for name, form in forms.items()):
             self._base_forms, self._stored = forms, image.forms
         self._base, self._changed = image, {}
         self._coder.pending = dict(image.blobs)
+        self._mark()
+
+    def _mark(self) -> None:
+        """The object is as an image says: what is changed from now on is new."""
+        for known in self._tracks.values():
+            known.mark()
+        self._lists = {name: value for name, value in self._state.__dict__.items() if type(value) is list}
 
     def _move(self, image: Image, forms: dict[str, Form | None]) -> None:
         """Put the fields that differ to an image of this version. Whatever can fail comes before the first change."""
         migrations.check_fields(self._cls, image.fields)
-        coder, targets = self._coder, image.forms
-        coder.pending |= image.blobs
-        moves: list[tuple[str, Form, int, Any]] = []  # field, form, elements kept, what comes after them
-        reset = []
+        targets = image.forms
+        self._coder.pending |= image.blobs
+        moves, reset = [], []
         for name, form in forms.items():
             target = targets.get(name)
             if target is None:
                 is_default = name not in self._stored and form is not None and _is_same(form, self._base_forms[name])
                 reset += [] if is_default else [name]
             elif form is None or not _is_same(form, target):
-                start = _common(form, target)
-                value = coder.elements(name, target, start) if isinstance(target, Items) else coder.value(name, target)
-                _fit(self._cls, name, value, target, coder)
-                moves.append((name, target, start, value))
+                moves.append(move := self._decode(name, form, target))
+                _fit(self._cls, name, move[3], target, self._coder)
         fresh = {name: _default(self._cls, name, self._state.__dict__) for name in reset}
         for name, target, start, value in moves:
             self._put(name, target, start, value)
@@ -151,9 +178,23 @@ class Live:
             self._put(name, None, 0, value)
         self._after_move(image)
 
+    def _decode(self, name: str, form: Form | None, target: Form) -> tuple[str, Form, int, Any]:
+        """A move from one form to another: field, form, how many elements stay, and what comes after them."""
+        start = min(_common(form, target), self._tracks[name].kept)
+        if isinstance(target, Items):
+            return name, target, start, self._coder.elements(name, target, start)
+        return name, target, start, self._coder.value(name, target)
+
     def _put(self, name: str, form: Form | None, start: int, value: Any) -> None:
-        """Give a field its value, a list in place from `start` on, and follow it."""
-        value = _give(self._state, name, value, start)
+        """Give a field its value, and follow it. A list goes into the list that was there at the last `set`."""
+        own = self._state.__dict__
+        if type(value) is list and name in self._lists:
+            kept = self._lists[name]
+            if kept is not own.get(name) and start:
+                kept[:] = own[name][:start]
+            kept[start:] = value
+            value = kept
+        own[name] = value
         known: Any = self._tracks[name]
         if start:
             known.settle(value, form, start)
@@ -167,6 +208,7 @@ class Live:
         self._base, self._stored, self._changed = image, image.forms, {}
         self._base_forms = {name: known.form for name, known in self._tracks.items()}
         self._coder.pending = dict(image.blobs)
+        self._mark()
 
     def _take(self, cls: type[State], image: Image, state: State | None = None) -> None:
         """Decode a whole image for a class, into the object that is there or a new one."""
@@ -181,11 +223,15 @@ class Live:
             state = cls.from_fields(loaded)
         else:
             for name, value in loaded.items():
-                _give(state, name, value)
+                if type(value) is list and name in self._lists:
+                    self._lists[name][:] = value
+                    value = self._lists[name]  # noqa: PLW2901
+                state.__dict__[name] = value
         self._cls, self._state, self._tracks, self._coder = cls, state, tracks, coder
         self._base, self._changed, self._last = image, {}, image
         self._base_forms = {name: known.form for name, known in tracks.items()}
         self._stored = {name: self._base_forms[name] for name in stored}
+        self._mark()
 
     def redefine(self, cls: type[State]) -> None:
         """Make a new object of a class that was defined again, with the same content; its parts are made anew, too.
@@ -216,21 +262,18 @@ class Live:
             forms[name] = known.form
         return self._new_image(forms, coder)
 
+    def context(self, image: Image, max_tokens: int | None = None) -> str:
+        """`state.context()` of an image. The last one is remembered: branches ask for the same."""
+        known, asked = self._context, (self._cls, image.digest, max_tokens)
+        if known[0] != asked:
+            self._context = known = asked, self.detached(image).context(max_tokens)
+        return known[1]
+
     def detached(self, image: Image) -> State:
         """A state of its own with the content of an image. Raises as `set`."""
         with LOCK:
             coder = self._coder.with_blobs(self._coder.pending | image.blobs)
         return self._cls.from_fields(load(self._cls, coder, image)[0])
-
-
-def _give(state: State, name: str, value: Any, start: int = 0) -> Any:
-    """Put a value into its field, past validation; a list into the list that is there, from `start` on."""
-    own = state.__dict__
-    if type(value) is list and type(own.get(name)) is list:
-        own[name][start:] = value
-    else:
-        own[name] = value
-    return own[name]
 
 
 def _is_same(one: Form, other: Form) -> bool:

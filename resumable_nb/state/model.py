@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -110,23 +111,21 @@ class State(BaseModel):
             )
         if not field.plain:
             return list(value)
-        try:
-            elements: list[Any] = schema.adapter(field).validate_python(list(value))
-        except ValidationError as error:
-            raise self._refused(field.name, value, error) from error
-        return elements
+        with self._refusing(field.name, value):
+            return schema.adapter(field).validate_python(list(value))  # type: ignore[no-any-return]  # a list field
 
     def _put(self, changes: dict[str, Any]) -> None:
         """Validate on a draft, so that a refused value leaves the state as it was; then take the draft over."""
         if not changes:
             return
-        draft = self.model_copy()
-        draft.__dict__.update(changes)  # a validator of the whole model sees all of them
+        draft, fields = self.model_copy(), schema.fields_of(type(self))
+        if len(changes) > 1 and self.__pydantic_decorators__.model_validators:  # they see all of the changes at once
+            for name, value in changes.items():
+                with self._refusing(name, value):
+                    draft.__dict__[name] = schema.adapter(fields[name]).validate_python(value)
         for name, value in changes.items():
-            try:
+            with self._refusing(name, value):
                 self.__pydantic_validator__.validate_assignment(draft, name, value)
-            except ValidationError as error:
-                raise self._refused(name, value, error) from error
             if draft.__dict__[name] is value and type(value) is list:
                 draft.__dict__[name] = (
                     value.copy()
@@ -134,13 +133,17 @@ class State(BaseModel):
         self.__dict__.update(draft.__dict__)
         self.__pydantic_fields_set__.update(changes)
 
-    def _refused(self, name: str, value: Any, error: ValidationError) -> StateError:
-        field = schema.fields_of(type(self))[name]
-        reasons = [schema.explain(e) for e in error.errors(include_url=False)]
-        return StateError(
-            f"{type(self).__name__}.{name} holds {field.expected}, and {schema.short(value)} does not fit: "
-            f"{'; '.join(reasons[:2])}. Nothing was changed."
-        )
+    @contextlib.contextmanager
+    def _refusing(self, name: str, value: Any) -> Iterator[None]:
+        """Say in one line what pydantic refuses."""
+        try:
+            yield
+        except ValidationError as error:
+            reasons = [schema.explain(e) for e in error.errors(include_url=False)]
+            raise StateError(
+                f"{type(self).__name__}.{name} holds {schema.fields_of(type(self))[name].expected}, and "
+                f"{schema.short(value)} does not fit: {'; '.join(reasons[:2])}. Nothing was changed."
+            ) from error
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):

@@ -25,6 +25,8 @@ Reducer = Callable[[Any, Any], Any]
 _METHODS = ("update", "context", "migration", "schema_version")
 _NO_COPY = {operator.add, operator.concat, operator.mul, operator.or_, operator.and_, max, min}
 """Reducers that never change what they are given."""
+_WIDENED = {(int, float), (int, complex), (float, complex)}
+"""Types whose values Python itself takes for those of another."""
 _VALIDATORS_OWN = {
     "value_error",
     "assertion_error",
@@ -163,7 +165,7 @@ def merge(field: Field, owner: str, old: Any, new: Any) -> Any:
     except Exception as error:
         raise StateError(
             f"{owner}.{field.name}: the reducer {name_of(field.reducer)} raised {type(error).__name__}: {error}. "
-            f"The field holds {field.expected}; the old value is {short(old)}, the new one {short(new)}. Nothing was changed."
+            f"The field holds {field.expected}; old: {short(old)}, new: {short(new)}. Nothing was changed."
         ) from error
 
 
@@ -193,18 +195,14 @@ def misfit(field: Field, value: object) -> str:
     """
     if field.annotation in (Any, list[Any], list) and not field.metadata:
         return "" if field.annotation is Any or isinstance(value, list) else f"a {type(value).__name__} is no list"
-    check = adapter(field)
     try:
-        converted = check.validate_python(value)
+        converted = adapter(field).validate_python(value)
     except ValidationError as error:
         return "; ".join(_reasons(error)[:2])
-    if isinstance(value, type(converted)) or converted is value:
+    kinds = type(value), type(converted)
+    if isinstance(value, kinds[1]) or kinds in _WIDENED or kinds[1].__name__ == "ValidatorIterator":
         return ""
-    try:
-        check.validate_python(value, strict=True)
-    except ValidationError as error:
-        return "; ".join(_reasons(error)[:2])
-    return ""
+    return f"a {kinds[0].__name__} is no {kinds[1].__name__}"
 
 
 def _reasons(error: ValidationError) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,7 +90,12 @@ class Coder:
 
 
 class TextTrack:
-    """A field whose value is no list."""
+    """A field whose value is no list.
+
+    Attributes:
+        form: the stored form of the value when it was last looked at.
+        kept: 1 if it is still the object that was there at the last `mark`, else 0.
+    """
 
     def __init__(self, field: schema.Field, coder: Coder) -> None:
         self._field, self._coder = field, coder
@@ -97,6 +103,7 @@ class TextTrack:
         self._watch = Watch()
         self._own = ""
         self.form: Form = Text("")
+        self.kept = 0
 
     def look(self, value: object) -> Form:
         """The stored form of the value now. Raises ValueNotStorable, StateError."""
@@ -108,8 +115,13 @@ class TextTrack:
         if text != self._own:
             check(self._field, value)
             self._own, self.form = text, Text(text)
+        self.kept = self.kept if value is self._value else 0
         self._value, self._watch = value, watch
         return self.form
+
+    def mark(self) -> None:
+        """Count what is there now as kept."""
+        self.kept = 1
 
     def settle(self, value: object, form: Form | None = None) -> None:
         """Take the value as what has this form: it was decoded from it. None: as what it is encoded to."""
@@ -118,6 +130,7 @@ class TextTrack:
         # an opaque value is encoded to something else than it came from if its class has a new field
         own = self._coder.compared(self._field.name, value) if watch.is_opaque else form.json
         self._value, self._watch, self.form, self._own = value, watch, form, own
+        self.mark()
 
 
 class _Chunk:
@@ -131,7 +144,12 @@ class _Chunk:
 
 
 class ItemsTrack:
-    """A field whose value is a list."""
+    """A field whose value is a list.
+
+    Attributes:
+        form: the stored form of the list when it was last looked at.
+        kept: how many elements at its beginning are still the objects that were there at the last `mark`.
+    """
 
     form: Items
 
@@ -140,6 +158,7 @@ class ItemsTrack:
         self._elements: list[object] = []
         self._chunks: list[_Chunk] = []
         self.form = Items()
+        self.kept = 0
 
     def look(self, value: list[object]) -> Items:
         """The stored form of the list now. Raises ValueNotStorable, StateError."""
@@ -163,6 +182,11 @@ class ItemsTrack:
             chunk.own = {i: self._text(value[i], i) for i in _opaque(chunk.watch, value[at : at + CHUNK], at)}
         self._chunks[first // CHUNK :] = chunks
         self._elements, self.form = value.copy(), form
+        self.mark()
+
+    def mark(self) -> None:
+        """Count what is there now as kept."""
+        self.kept = len(self._elements)
 
     def _text(self, element: object, place: int) -> str:
         return self._coder.compared(self._field.name, element, f"state.{self._field.name}[{place}]")
@@ -205,6 +229,8 @@ class ItemsTrack:
                 check(self._field, [value[i]], i)
         for at, chunk in zip(range(0, len(value), CHUNK), chunks, strict=True):
             chunk.own = {i: fresh[i] for i in _opaque(chunk.watch, value[at : at + CHUNK], at)}
+        same = itertools.takewhile(bool, map(operator.is_, self._elements, value))
+        self.kept = min(self.kept, sum(same))
         self._elements, self._chunks = value, chunks
         if texts != old:
             self.form = Items(texts)
