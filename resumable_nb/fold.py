@@ -77,6 +77,8 @@ class Fold:
     def _apply_notice(self, row: Row) -> None:
         if row.name == "notebook" and row.data:
             self.notebooks.append(json.loads(row.data))
+        if row.name == "anchors" and row.data:
+            self.anchors |= {cell_id: (after, version) for cell_id, (after, version) in json.loads(row.data).items()}
 
     def _apply_value(self, row: Row) -> None:
         if row.key:
@@ -126,8 +128,6 @@ class Fold:
         self.unfinished.discard(row.cell_id)
         self.lineage.pop(row.cell_id, None)
         self.lineage[row.cell_id] = row.seq
-        for cell_id, (anchor, version) in extra.get("anchors", {}).items():
-            self.anchors[cell_id] = (anchor, version)
         if row.step is not None and row.key:
             self._runs.setdefault(row.key, []).append(row.seq)
             self._last["cell", row.cell_id] = self._last["step", row.step] = row.seq

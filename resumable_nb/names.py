@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _OWN = re.compile(r"_|__|___|_i+|_i?\d+|_[dio]h|_exit_code|__.*__|In|Out|get_ipython|exit|quit|state|thread")
 _VAULT_BYTES = 256 << 20
+DEFINED = ("function", "class", "module")  # kinds of values that come back by executing a statement
 MODULE = "module "  # prefix of the pseudo-names that stand for a project's modules
 
 
@@ -37,6 +38,7 @@ class Names:
         self._memo: dict[str, Facts | None] = {}
         self._vault: dict[str, tuple[str, dict[str, bytes]]] = {}
         self._vault_bytes = 0
+        self._objects: dict[str, Any] = {}  # functions, classes and modules that steps started from
 
     # ------------------------------------------------------------------ looking
     def counts(self, name: str) -> bool:
@@ -52,12 +54,11 @@ class Names:
         """What a name holds now; None if it is unbound. Looked at once until `forget`."""
         if name not in self._memo:
             bound = self.counts(name)
-            self._memo[name] = self._look(name) if bound else None
+            self._memo[name] = self._look(name, self.namespace[name]) if bound else None
         return self._memo[name]
 
-    def _look(self, name: str) -> Facts:
+    def _look(self, name: str, value: object) -> Facts:
         made_by = self.made_by.get(name, "")
-        value = self.namespace[name]
         return fingerprint.fingerprint(
             value, namespace=self.namespace, made_by=made_by, name=name, project=self.project
         )
@@ -102,6 +103,8 @@ class Names:
     # ------------------------------------------------------------------ putting back
     def keep(self, name: str, facts: Facts | None) -> None:
         """Keep the value that a step starts from, so that it can be put back if the step alters it."""
+        if facts is not None and facts.kind in DEFINED:
+            self._objects[facts.digest] = self.namespace[name]
         if facts is None or facts.storable or facts.kind != "value" or facts.digest in self._vault:
             return
         with contextlib.suppress(ValueNotStorable):
@@ -111,13 +114,20 @@ class Names:
                 self._vault[facts.digest] = (encoded.text, dict(encoded.blobs))
                 self._vault_bytes += size
 
-    def kept(self, facts: Facts | None) -> bool:
-        return facts is None or facts.digest in self._vault
+    def kept(self, name: str, facts: Facts | None) -> bool:
+        """Whether `put_back` can bind the name to this."""
+        if facts is None or facts.digest in self._vault:
+            return True
+        if facts.digest not in self._objects:
+            return False
+        return self._look(name, self._objects[facts.digest]).digest == facts.digest  # a class can be altered
 
     def put_back(self, name: str, facts: Facts | None) -> None:
         """Bind a name to the value that was kept."""
         if facts is None:
             self.namespace.pop(name, None)
+        elif facts.digest in self._objects:
+            self.namespace[name] = self._objects[facts.digest]
         else:
             text, blobs = self._vault[facts.digest]
             self.namespace[name] = values.decode(text, blobs.__getitem__, self.resolve)

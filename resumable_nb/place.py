@@ -64,6 +64,7 @@ class Places:
         seen: cells as last executed here, whatever came of it.
         ran: runs that finished here, newest per cell.
         baseline: names that were bound before the thread was opened here, as cells above left them.
+        bound_at_opening: the same, and names that cells below bound under an earlier opening in this kernel.
         opened_in: the cell that opened the thread.
     """
 
@@ -73,6 +74,7 @@ class Places:
     seen: dict[str, Cell] = field(default_factory=dict)
     ran: dict[str, Record] = field(default_factory=dict)
     baseline: dict[str, Left] = field(default_factory=dict)
+    bound_at_opening: dict[str, Left] = field(default_factory=dict)
     opened_in: str | None = None
     anchors: dict[str, tuple[str, Any]] = field(default_factory=dict)
     last: str = ""
@@ -139,10 +141,11 @@ class Places:
         return {c for c in ids[: ids.index(self.opened_in) + 1] if c not in self.seen and c not in self.fold.lineage}
 
     def _walk_untracked(self, cell: Cell, names: dict[str, Left]) -> None:
-        if cell.cell_id != self.opened_in:
-            for name in self.writes(cell):
-                if name not in self.baseline:
-                    names[name] = Left(None, cell, cell.cell_id)
+        for name in self.writes(cell):
+            if cell.cell_id == self.opened_in:  # it had just run: whatever bound the name before counts no more
+                names[name] = self.bound_at_opening.get(name, NOTHING)
+            elif name not in self.baseline:
+                names[name] = Left(None, cell, cell.cell_id)
 
     def _record(self, cell: Cell) -> Record | None:
         recorded = self.fold.latest(cell.cell_id)
@@ -205,18 +208,14 @@ class Places:
         needed = self.needs(cell, facts_of(names), now=cell.step is None)
         at_hand = {n for n in needed if not n.startswith(MODULE) and (cell.step is not None or n in names)}
         placed = {n: names.get(n, NOTHING) for n in at_hand}
-        first = {
-            left.blame or left.writer.cell_id
-            for name, left in placed.items()
-            if left.blame or (name != STATE and left.digest != self._now(name) and not self._at_hand(left))
-        }
-        if first:
-            self._stop(cell, above, first, placed)
+        missing = {n: left for n, left in placed.items() if left.blame or not self._at_hand(n, left)}
+        if missing:
+            self._stop(cell, above, missing)
         return Entry(placed, needed, state)
 
-    def _at_hand(self, left: Left) -> bool:
-        """Whether the value can be bound without running a cell."""
-        if self.names.kept(left.facts):
+    def _at_hand(self, name: str, left: Left) -> bool:
+        """Whether the value is bound, or can be without running a cell."""
+        if name == STATE or left.digest == self._now(name) or self.names.kept(name, left.facts):
             return True
         if left.writer.step is None or left.record is None or left.facts is None:
             return False
@@ -230,10 +229,9 @@ class Places:
         name = next((n for n, f in (left.record.kept if left.record else {}).items() if f is left.facts), None)
         return bool(source and name and source.code.definitions({name}))
 
-    def _stop(self, cell: Cell, above: Iterable[Cell], first: set[str], placed: Mapping[str, Left]) -> None:
-        target = first_of(above, first)
-        names = sorted(n for n, x in placed.items() if (x.blame or x.writer.cell_id) in first)
-        what = "the state" if STATE in names else ", ".join(f"`{n}`" for n in names)
+    def _stop(self, cell: Cell, above: Iterable[Cell], missing: Mapping[str, Left]) -> None:
+        target = first_of(above, {left.blame or left.writer.cell_id for left in missing.values()})
+        what = "the state" if STATE in missing else ", ".join(f"`{n}`" for n in sorted(missing))
         if target is None:
             raise RunFirst(
                 f"{cell.label} needs {what} as it was when the thread was opened here, and that was changed since. "

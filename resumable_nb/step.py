@@ -120,8 +120,14 @@ class Kernel:
         """The thread was opened by this cell: what is bound now was left by it and the cells above."""
         self.places.opened_in = opened_in
         self.names.forget()
-        made = [n for n in self.names if n not in self.tracked]
-        self.places.baseline = {n: Left(self.names.facts(n)) for n in made}
+        self.places.bound_at_opening = {n: Left(self.names.facts(n)) for n in self.names}
+        self.places.baseline = {n: x for n, x in self.places.bound_at_opening.items() if n not in self.tracked}
+
+    def made_here(self) -> frozenset[str]:
+        """Names that do not hold what they held when the thread was opened here."""
+        self.names.forget()
+        before = self.places.baseline
+        return frozenset(n for n in self.names if n not in before or before[n].digest != self._digest_now(n))
 
     def _follow_state_class(self) -> None:
         """The class of the state may have been defined, or defined again. What does not fit stops the cells that need it."""
@@ -179,7 +185,7 @@ class Kernel:
     def _bind(self, placed: Mapping[str, Left]) -> None:
         """R4: bind what is not as its place has it."""
         other = {n: x for n, x in placed.items() if n != STATE and x.digest != self._digest_now(n)}
-        for name in [n for n, x in other.items() if self.names.kept(x.facts)]:
+        for name in [n for n, x in other.items() if self.names.kept(n, x.facts)]:
             self.names.put_back(name, other.pop(name).facts)
         by_run: dict[int, list[str]] = {}
         for name, left in other.items():
@@ -334,14 +340,18 @@ class Kernel:
         extra: dict[str, Any] = {"as": found.source_seq}
         if not same_cell:
             extra["was"] = [found.cell.cell_id, found.cell.step]
-        if self.places.anchors != fold.anchors:
-            extra["anchors"] = self.places.anchors
         parent = self._parent(above)
         changes = fold.image(found.checkpoint).changes_from(fold.image(parent))
-        self.thread.append(checkpoint_row(cell, "taken up", parent, changes, key=found.key, data=json.dumps(extra)))
+        row = checkpoint_row(cell, "taken up", parent, changes, key=found.key, data=json.dumps(extra))
+        self.thread.append(*self._anchor_rows(), row)
         taken = fold.latest(cell.cell_id)
         assert taken is not None
         return taken
+
+    def _anchor_rows(self) -> list[Row]:
+        """After which cells unsaved ones stand, if the journal does not say so yet."""
+        anchors = self.places.anchors
+        return [] if anchors == self.thread.fold.anchors else [Row(kind="notice", name="anchors", data=json.dumps(anchors))]
 
     def _parent(self, above: list[Cell]) -> int:
         """The newest checkpoint of the lineage that belongs to a cell above: the new one starts from it."""
@@ -374,7 +384,7 @@ class Kernel:
         if last.cell.code.digest != cell.code.digest:
             found.append("its code changed")
         names = {n: f for n, f in before.items() if n != STATE}
-        old = {n: f for n, f in last.before.items() if n != STATE}
+        old = {n: f for n, f in last.before.items() if n in names}  # what it does not read any more did not change
         found += fingerprint.explain(old, names)
         state, was = before.get(STATE), last.before.get(STATE)
         if state and was and state.digest != was.digest:
@@ -468,7 +478,8 @@ class Kernel:
             rows = self._checkpoint_rows(running, image, origin="edit", data=record.to_json(), key=record.key)
         else:
             parent = running.entry
-            rows = [Row(kind="cell", phase="done", cell_id=cell_id, key=record.key, parent_seq=parent, data=record.to_json())]
+            row = Row(kind="cell", phase="done", cell_id=cell_id, key=record.key, parent_seq=parent, data=record.to_json())
+            rows = [*self._anchor_rows(), row]
         seq = self.thread.append(*rows)[-1]
         return replace(record, seq=seq, source_seq=seq, checkpoint=seq if STATE in record.kept else running.entry)
 
@@ -477,7 +488,7 @@ class Kernel:
         rows = rows_to(
             self.thread, running.cell, parent=parent, entry=running.image, image=image, origin=origin, **columns
         )
-        return [*self.thread.value_rows(image.blobs), *rows]
+        return [*self._anchor_rows(), *self.thread.value_rows(image.blobs), *rows]
 
     def _commit_step(self, running: _Running, run: Run) -> list[str]:
         run.settle()

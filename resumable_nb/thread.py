@@ -58,9 +58,10 @@ class Thread:
     def append(self, *rows: Row) -> list[int]:
         """Write rows in one INSERT and fold them in. They are in the store when this returns."""
         with self._lock:
-            seqs = self.session.append(*rows)
-            self.fold.apply_all(rows)
-            return seqs
+            try:
+                return self.session.append(*rows)
+            finally:  # a Ctrl-C may come in between: what is in the store is folded in, whatever else happens
+                self.fold.apply_all(row for row in rows if self.fold.head < row.seq <= self.session.head)
 
     def read(self, seq: int) -> Row:
         """One whole row."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from resumable_nb.errors import UsageError
+from resumable_nb.errors import ThreadTakenOver, UsageError
 from resumable_nb.journal import Row
 from resumable_nb.notebook import panels, source
 from resumable_nb.notebook.extension import Extension, no_step_here
@@ -142,15 +142,18 @@ class Commands:
         kernel = self._extension.kernel
         if kernel is None or found.take_over or vars(found) != self._opened_with:
             return False
-        kernel.thread.session.refresh()
+        try:
+            kernel.thread.session.refresh()
+        except ThreadTakenOver:
+            return False
         return True
 
     def _open(self, found: argparse.Namespace) -> None:
         shell, before = self._extension.shell, self._extension.kernel
-        tracked = {name for record in before.places.ran.values() for name in record.kept} if before else set()
+        tracked = before.made_here() if before else frozenset()
         thread_id = os.environ.get("RESUMABLE_NB_THREAD") or found.thread
         if before is not None and before.thread.thread_id == thread_id:
-            self._extension.close()
+            self._extension.leave()
         kernel = open_notebook(
             found.thread,
             namespace=shell.user_ns,
@@ -160,7 +163,7 @@ class Commands:
             state=found.state,
             start="newest" if found.newest else "first",
             take_over=found.take_over,
-            tracked=frozenset(tracked | (before.tracked if before else frozenset())),
+            tracked=tracked,
         )
         self._extension.open(kernel)
 

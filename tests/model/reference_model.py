@@ -1,0 +1,227 @@
+"""Reference model of the rules of place (DESIGN section 5): what the library should decide, in pure Python.
+
+`Kernel` follows the rules on a `Thread` (the journal, folded). The person of `session.py` drives it in step with the
+real engine and compares every decision.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from tests.model.oracle import START, STATE, Cell, Names, Prompt, Raised, Value, digest, execute, storable
+
+Notebook = Callable[[], tuple[list[Cell], object]]  # the cells as far as the kernel is told, and a version
+
+
+class Stop(Exception):
+    """The cell did not end. `args`: reason, and the cell to run first or the one that has the name."""
+
+
+class Record(NamedTuple):
+    """A finished run: the names that it needed, at its start, and those it bound, altered or deleted, at its end."""
+
+    cell: Cell
+    before: Names
+    kept: Names
+
+
+def same(cell: Cell, other: Any) -> bool:
+    """R7, R8: the same step by cell id or by name; `other` starts with both."""
+    return bool(other[0] == cell.cell_id or other[1] == cell.step)
+
+
+class Thread:
+    """The journal, folded. `lineage` has the run that counts of each cell; `Kernel.walk` finds which of them stand."""
+
+    def __init__(self) -> None:
+        self.era = 0  # answers of the outside change with it
+        self.owner: Kernel | None = None
+        self.runs: list[Record] = []  # finished runs of steps, not retired
+        self.lineage: dict[str, Record] = {}
+        self.unfinished: set[str] = set()
+        self.answers: dict[tuple[Any, ...], str] = {}  # (cell id, step, prompt, occurrence), oldest first
+        self.anchors: dict[str, tuple[str, object]] = {}  # unsaved cell: the cell it ran after, version of the file
+
+    def run_like(self, cell: Cell, before: Names) -> Record | None:
+        """R1, R8: the newest finished run of this step with the same code, inputs and entry state."""
+        runs = [r for r in self.runs if same(cell, r.cell) and (r.cell.code, r.before) == (cell.code, before)]
+        return runs[-1] if runs else None
+
+    def answer(self, cell: Cell, prompt: Prompt, nth: int) -> str | None:
+        """R7: the newest answer over all runs of this step, by content and occurrence."""
+        answers = [a for k, a in self.answers.items() if same(cell, k) and k[2:] == (prompt, nth)]
+        return answers[-1] if answers else None
+
+    def fresh(self, cell: Cell) -> None:
+        """R7: retire answers and runs of a step."""
+        self.runs = [r for r in self.runs if not same(cell, r.cell)]
+        self.answers = {k: a for k, a in self.answers.items() if not same(cell, k)}
+
+
+class Left(NamedTuple):
+    """What the nearest cell above left in a name. With `blame` that is not known, and that cell has to run first."""
+
+    value: Value = None
+    writer: Cell = Cell("", None, ())
+    blame: str = ""
+
+
+def values(names: dict[str, Left]) -> Names:
+    return {v: x.value for v, x in names.items()}
+
+
+class Kernel:
+    """A kernel: what was executed in it, its names, and the rules."""
+
+    def __init__(self, thread: Thread, notebook: Notebook, start: Value = START) -> None:
+        self.thread, self.notebook = thread, notebook
+        self.names: Names = {STATE: start}
+        self.boundary: Callable[[str], None] = lambda where: None  # called where a process may be killed or overtaken
+        self.open(start)
+
+    def open(self, start: Value = START) -> None:
+        """Take the thread over. Names stay bound, but which cells stand is asked of the journal alone."""
+        self.start = start
+        self.thread.owner, self.anchors, self.last = self, dict(self.thread.anchors), ""
+        self.seen: dict[str, Cell] = {}  # as last executed here, whatever came of it
+        self.ran: dict[str, Record] = {}  # as last finished here
+        self.vault: list[Value] = [None]  # values that a step had as input, and that can be put back
+        self.notes: list[str] = []  # cells above that a line is said about
+
+    def write(self, where: str) -> None:
+        """Before each write to the journal."""
+        self.boundary(where)
+        if self.thread.owner is not self:
+            raise Stop("taken over")
+
+    def above(self, cell: Cell) -> list[Cell]:
+        """R2: the cells above in the file, unsaved ones after the cell they ran after; each as last executed."""
+        cells, version = self.notebook()
+        cells, known = list(cells), {i: record.cell for i, record in self.thread.lineage.items()} | self.seen
+        for cell_id, (anchor, saved) in self.anchors.items():
+            ids = [c.cell_id for c in cells]
+            while anchor not in ids and self.anchors.get(anchor, ("", None))[1] == version:
+                anchor = self.anchors[anchor][0]
+            if cell_id in known and cell_id not in ids and saved == version:
+                cells.insert(ids.index(anchor) + 1 if anchor in ids else len(ids), known[cell_id])
+        return [known.get(c.cell_id, c) for c in takewhile(lambda c: c.cell_id != cell.cell_id, cells)]
+
+    def skipped(self, cell: Cell) -> bool:
+        """Whether it is a step that has not run in this kernel."""
+        return bool(cell.step) and cell.cell_id not in self.ran
+
+    def walk(self, above: list[Cell]) -> dict[str, Left]:
+        """R2, R3: what the cells above left in each name. One stands if it started as those above it ended."""
+        names = {STATE: Left(self.start)}
+        for c in above:
+            record = self.thread.lineage.get(c.cell_id)
+            record = record if c.step else self.ran.get(c.cell_id, record)
+            kept, here = record.kept if record else Names(), bool(c.step) or c.cell_id in self.ran
+            blame = self.outdated(c, record, names, above)
+            bound = kept.keys() if here and not blame else c.writes() | kept.keys()
+            if blame and STATE in c.needs(values(names)) - bound:
+                self.notes.append(c.cell_id)  # changed nothing when it last ran, but might now
+            for v in bound:
+                known = v in kept and not blame and (here or v == STATE)
+                names[v] = Left(kept[v], c) if known else Left(None, c, blame or c.cell_id)
+        return names
+
+    def outdated(self, c: Cell, record: Record | None, names: dict[str, Left], above: list[Cell]) -> str:
+        """"" if the cell, as last executed, ended, and from these names; else the cell to run first."""
+        here, before = not c.step and c.cell_id in self.ran, record.before if record else Names()
+        left = {v: names.get(v, Left()) for v in before.keys() | c.needs(values(names))}
+        unknown = {v for v, x in left.items() if x.blame}
+        recorded = {v for v in unknown if v != STATE and not here and left[v].writer.cell_id not in self.seen}  # counts
+        if record and record.cell.code == self.seen.get(c.cell_id, record.cell).code:
+            step_ended = c.cell_id not in self.thread.unfinished and record in self.thread.runs
+            ended = step_ended if c.step else here or c.cell_id not in self.seen
+            if ended and all(v in recorded or (v not in unknown and left[v].value == x) for v, x in before.items()):
+                return ""
+        first = {left[v].blame for v in unknown - recorded or unknown}
+        for v in left.keys() - unknown - {STATE}:  # an ordinary cell will start with other names than it should
+            if not c.step and not self.skipped(left[v].writer) and left[v].value != self.names.get(v):
+                first.add(left[v].writer.cell_id)
+        return next((x.cell_id for x in above if x.cell_id in first), c.cell_id)
+
+    def enter(self, cell: Cell, above: list[Cell]) -> Names:
+        """R4: bind what a cell needs as its place has it (an ordinary cell: the state, and what skipped steps kept)."""
+        names, now = self.walk(above), Names()
+        state = names[STATE]
+        if not cell.step:
+            names, now = {v: x for v, x in names.items() if v == STATE or self.skipped(x.writer)}, self.names
+        needed, first = cell.needs(now | values(names)), set[str]()
+        placed = {v: names.get(v, Left()) for v in needed if cell.step or v in names}
+        for v, (value, writer, blame) in placed.items():
+            known = value in self.vault or (storable(value) and (v == STATE or writer.step))
+            if blame or (value != self.names.get(v) and not known):
+                first.add(blame or writer.cell_id)
+        if first:
+            raise Stop("run first", next(c.cell_id for c in above if c.cell_id in first))
+        self.names |= values(placed) | ({} if state.blame else {STATE: state.value})
+        return {v: self.names.get(v) for v in needed}
+
+    def run(self, cell: Cell) -> str:
+        """Run a cell: "skipped", "ran" or "ordinary". Raises Stop, and Raised where its code raises."""
+        cells, version = self.notebook()
+        if all(c.cell_id != cell.cell_id for c in cells) and self.anchors.get(cell.cell_id, ("", None))[1] != version:
+            self.anchors[cell.cell_id] = (self.last, version)
+        self.last, self.notes, self.seen[cell.cell_id] = cell.cell_id, [], cell
+        above = self.above(cell)
+        if twins := [c.cell_id for c in above if c.step and c.step == cell.step]:
+            raise Stop("name taken", twins[0])  # R8
+        before = self.enter(cell, above)
+        if cell.step:
+            self.vault += filter(storable, before.values())
+            found = self.thread.run_like(cell, before)
+            if found and all(storable(x) or x == self.names.get(v) for v, x in found.kept.items()):
+                self.commit(found._replace(cell=cell), was=found.cell)
+                self.names |= found.kept
+                return "skipped"
+            self.write("start")
+            self.thread.unfinished.add(cell.cell_id)
+        self.ran.pop(cell.cell_id, None)
+        was, asked, made_by = dict(self.names), list[Prompt](), digest(cell.code, sorted(before.items()))
+        execute(cell.code, self.names, lambda p: self.ask(cell, p, asked), lambda k: f"receipt {k}", made_by)
+        kept = {v for v, x in self.names.items() if x != was.get(v)} | cell.writes()
+        try:
+            self.commit(Record(cell, before, {v: self.names.get(v) for v in kept}), was=cell)
+        except Stop:
+            self.names[STATE] = was[STATE]  # R6
+            raise
+        return "ran" if cell.step else "ordinary"
+
+    def commit(self, record: Record, was: Cell) -> None:
+        """R5, R6: the lineage moves; the same again changes nothing. R8: a rename takes the answers along."""
+        cell, thread = record.cell, self.thread
+        durable = {cell.cell_id: record} if STATE in record.before else {}
+        new = [record] if cell.step and record not in thread.runs else []
+        if new or cell.cell_id in thread.unfinished or thread.lineage.get(cell.cell_id) != durable.get(cell.cell_id):
+            self.write("commit")
+            thread.runs += new
+            if was != cell:
+                thread.answers |= {(*cell[:2], *k[2:]): a for k, a in thread.answers.items() if same(was, k)}
+            thread.unfinished.discard(cell.cell_id)
+            thread.lineage.pop(cell.cell_id, None)
+            thread.lineage |= durable
+            thread.anchors |= self.anchors
+        self.ran[cell.cell_id] = record
+
+    def ask(self, cell: Cell, prompt: Prompt, asked: list[Prompt]) -> str:
+        """R7: a call inside a cell."""
+        nth, thread = asked.count(prompt), self.thread
+        asked.append(prompt)
+        if not cell.step:
+            return digest(prompt, nth)  # goes live each time
+        answer = thread.answer(cell, prompt, nth)
+        if answer is None:
+            self.boundary("send")
+            answer = digest(prompt, nth, thread.era)
+            self.write("answer")
+            thread.answers[cell.cell_id, cell.step, prompt, nth] = answer
+        return answer
+
+
+__all__ = ["Kernel", "Left", "Raised", "Record", "Stop", "Thread"]
