@@ -6,8 +6,13 @@ import dataclasses
 import datetime as dt
 import enum
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
 from pydantic import BaseModel
 
@@ -49,10 +54,11 @@ def render(fields: Mapping[str, Any], max_tokens: int | None) -> str:
         return "\n\n".join(section.whole() for section in sections.values())
     room = max_tokens * CHARACTERS_PER_TOKEN
     texts = {name: section.whole() for name, section in sections.items() if name not in _SHRINKING}
-    for name in _SHRINKING:
-        if name in sections:
-            used = sum(len(text) + 2 for text in texts.values())
-            texts[name] = sections[name].newest(room - used)
+    shrinking = [sections[name] for name in _SHRINKING if name in sections]
+    for place, section in enumerate(shrinking):
+        used = sum(len(text) + 2 for text in texts.values())
+        reserved = sum(len(later.least()) + 2 for later in shrinking[place + 1 :])
+        texts[section.name] = section.newest(room - used - reserved)
     return _cut("\n\n".join(texts[name] for name in sections), room)
 
 
@@ -60,7 +66,7 @@ class _Section:
     """One field: a heading, and a text or a list."""
 
     def __init__(self, name: str, value: Any) -> None:
-        self._value = value
+        self.name, self._value = name, value
         self._heading = f"## {_heading(name)}"
         self._is_plan = name == "plan" and isinstance(value, list | tuple)
         self._width = len(str(len(value))) + 2 if isinstance(value, list | tuple) else 0
@@ -79,18 +85,19 @@ class _Section:
         if not self._width:
             return self.whole()
         items: list[str] = []
-        left = len(self._value)
-        note = f"({left} earlier left out)"
-        size = len(self._heading) + 1 + len(note)
-        while left:
-            item = self._item(left - 1)
-            size += len(item) + 1
-            if size - (len(note) + 1 if left == 1 else 0) > room:
-                break
+        left, size = len(self._value), len(self._heading)
+        while left and size + len(item := self._item(left - 1)) < room:
             items.append(item)
-            left -= 1
-        notes = [f"({left} earlier left out)"] if left else []
-        return "\n".join([self._heading, *notes, *reversed(items)])
+            left, size = left - 1, size + len(item) + 1
+        while left and items and size + len(_left_out(left)) >= room:
+            left, size = left + 1, size - len(items.pop()) - 1
+        return "\n".join([self._heading, *([_left_out(left)] if left else []), *reversed(items)])
+
+    def least(self) -> str:
+        """The section when there is no room: the heading and how much is left out, or the whole if it is no longer."""
+        if not self._width:
+            return self.whole()
+        return self.newest(len(self._heading) + 1 + len(_left_out(len(self._value))))
 
     def _item(self, index: int) -> str:
         return _item(f"{index + 1}. ".ljust(self._width), block(self._value[index]))
@@ -102,6 +109,10 @@ def _cut(text: str, room: int) -> str:
         return text
     note = "\n(cut here: too long)"
     return text[: max(room - len(note), 0)] + note if room > len(note) else text[:room]
+
+
+def _left_out(count: int) -> str:
+    return f"({count} earlier left out)"
 
 
 def _heading(name: str) -> str:
@@ -140,10 +151,10 @@ def _entry(item: Any) -> tuple[bool | None, str]:
         del parts["status"]
         word = inline(status).lower().replace("_", " ")
         done = word in _DONE if done is None else done
-        note = "" if word in _DONE or word in _OPEN else f" ({inline(status)})"
+        note = "" if word in _DONE or word in _OPEN else f" ({escape(inline(status))})"
     title = next((key for key in _TITLES if isinstance(parts.get(key), str) and parts[key]), None)
     if title is None:
-        return done, block(parts) + note if parts else note.strip()
+        return done, block(parts) + note if parts else note.strip() or "(empty)"
     text = block(parts.pop(title)) + note
     rest = {key: value for key, value in parts.items() if not _is_empty(value)}
     return done, f"{text}\n{block(rest)}" if rest else text
@@ -156,7 +167,7 @@ def block(value: Any) -> str:
         return escape(str.__str__(value))
     parts = _fields(value)
     if parts:
-        return "\n".join(_item(f"{escape(str(key))}: ", _line(part)) for key, part in parts.items())
+        return "\n".join(_item(f"{escape(inline(key))}: ", _line(part)) for key, part in parts.items())
     if isinstance(value, list | tuple) and value:
         return "\n".join(_item("- ", block(part)) for part in value)
     return escape(inline(value))
@@ -169,8 +180,15 @@ def _line(value: Any) -> str:
 
 
 def escape(text: str) -> str:
-    """`text` with a backslash before what would be a heading or open a fence, and only newlines as line breaks."""
-    return "\n".join(map(_escape_line, text.splitlines()))
+    """`text` with a backslash before what would be a heading or open a fence, without blank lines around it.
+
+    All line breaks become newlines. A first line that is empty would make a heading of the line above: `- ` underlines.
+    """
+    lines = text.splitlines()
+    while lines and not lines[-1].strip():
+        lines.pop()
+    first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    return "\n".join(map(_escape_line, lines[first:])) or "(empty)"
 
 
 def _escape_line(line: str) -> str:
@@ -253,5 +271,6 @@ _FORMS: tuple[tuple[Any, Callable[[Any, int], str]], ...] = (
     ((dt.datetime, dt.date, dt.time), lambda value, _: value.isoformat()),
     (dt.timedelta, lambda value, _: str(value)),
     ((set, frozenset), _set),
-    ((list, tuple), _sequence),
+    ((list, tuple, deque), _sequence),
+    ((Decimal, Fraction, UUID, PurePath, range, complex), lambda value, _: str(value)),
 )
