@@ -1,0 +1,125 @@
+"""What the README shows works, and what it lists is what there is.
+
+`python tests/project/test_readme.py` writes the list of the views anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import nbformat
+import pytest
+
+from resumable_nb.cli import cli
+from resumable_nb.journal import Store
+
+ROOT = Path(__file__).parent.parent.parent
+README = ROOT / "README.md"
+BEGIN = "<!-- views: written by tests/project/test_readme.py from the comments in the store -->\n"
+END = "<!-- end of views -->"
+VIEWS = (
+    "threads", "sessions", "steps", "checkpoints", "state_changes", "findings", "llm_calls", "effects",
+    "approvals", "recoveries",
+)  # fmt: skip
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def described(store: Path) -> str:
+    """The views and their columns, as the store itself explains them."""
+    with duckdb.connect(store, read_only=True) as connection:
+        views = dict(connection.execute("SELECT view_name, comment FROM duckdb_views() WHERE NOT internal").fetchall())
+        columns = connection.execute(
+            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal ORDER BY column_index"
+        ).fetchall()
+    parts = []
+    for view in VIEWS:
+        shown = [f"| `{column}` | {comment} |" for table, column, comment in columns if table == view]
+        summary = f"<details><summary><code>{view}</code>: {views[view]}</summary>\n"
+        parts += [summary, "| column | |", "| --- | --- |", *shown, "\n</details>\n"]
+    return "\n".join(parts)
+
+
+def new_store(folder: Path) -> Path:
+    store = Store.open(folder / "new.duckdb")
+    store.threads()
+    store.close()
+    return store.path
+
+
+def test_the_views_and_their_columns_are_documented(tmp_path):
+    """The README lists every view with every column, in the words of the comments in the store."""
+    section = README.read_text().partition(BEGIN)[2].partition(END)[0]
+
+    assert section == described(new_store(tmp_path)), "run: python tests/project/test_readme.py"
+
+
+def notebooks(folder: Path) -> list[str]:
+    """The cells of the README: those about one's own state are a notebook of their own."""
+    *cells, _script = blocks("python")
+    second = next(place for place, cell in enumerate(cells) if "class Survey" in cell)
+    for name, some in (("bees.ipynb", cells[:second]), ("survey.ipynb", cells[second:])):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.rstrip()) for cell in some])
+        (folder / name).write_text(nbformat.writes(notebook))
+    return ["bees.ipynb", "survey.ipynb"]
+
+
+def test_the_examples_run(tmp_path, monkeypatch):
+    """Cells in kernels, the script in a process of its own, the queries and commands on the store that they leave."""
+    from tests.support.model_server import ModelServer
+
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "resumable_nb"]
+    with ModelServer() as server:
+        env = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-test-SECRET"}
+        for name in notebooks(tmp_path):
+            ran = subprocess.run([*command, "run", name], env=env, capture_output=True, text=True)
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+        subprocess.run([sys.executable, "-c", blocks("python")[-1] + "assert words == 4"], env=env, check=True)
+    store = Store.open("research.duckdb", create=False)
+    for query in blocks("sql"):
+        assert store.rows(query)[1], query
+    for line in "".join(blocks("console")).splitlines():
+        arguments = shlex.split(line.removeprefix("$ resumable-nb"))
+        subprocess.run([*command, *arguments], check=True, capture_output=True)
+
+
+def test_the_two_commands_are_single_lines_for_a_bare_machine():
+    """Each makes a virtual environment, installs the tested versions into it, and runs one thing."""
+    demo, tests = (line for block in blocks("sh") for line in block.splitlines())
+
+    for line in (demo, tests):
+        assert line.startswith("python3 -m venv .venv && .venv/bin/pip install ")
+        assert line.count("-c constraints.txt") == 2
+    assert demo.endswith("&& .venv/bin/resumable-nb demo")
+    assert "&& .venv/bin/pytest" in tests
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_command_is_in_the_readme(command):
+    """A command that nobody is told about is not there."""
+    assert f"resumable-nb {command}" in README.read_text() or f"`{command}`" in README.read_text()
+
+
+def test_every_environment_variable_is_in_the_readme():
+    """Those that the library reads, and no others."""
+    source = "".join(path.read_text() for path in (ROOT / "resumable_nb").rglob("*.py"))
+    read = set(re.findall(r"RESUMABLE_NB_[A-Z_]*[A-Z]", source))
+
+    assert read == set(re.findall(r"`(RESUMABLE_NB_[A-Z_]*[A-Z])`", README.read_text()))
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as made:
+        before, _, rest = README.read_text().partition(BEGIN)
+        README.write_text(before + BEGIN + described(new_store(Path(made))) + END + rest.partition(END)[2])
