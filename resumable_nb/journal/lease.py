@@ -36,7 +36,10 @@ HOLD_S = 1.0
 PAUSE_S = 0.01
 _POLL_S = 0.005
 _RETRY_S = 0.05
-_FACTS = "SELECT (SELECT value FROM store_info WHERE name = 'store_id'), (SELECT count(*) FROM journal)"
+_FACTS = (
+    "SELECT (SELECT value FROM store_info WHERE name = 'store_id'), NULL, (SELECT count(*) FROM journal), "
+    f"({reading.SIZE_BYTES} WHERE database_name = current_database())"
+)
 
 
 class Lease:
@@ -199,7 +202,7 @@ class Lease:
             try:
                 facts = self._examine(con, found)
                 if not is_counted:
-                    reading.count(self.path, facts)
+                    reading.check_whole(self.path, facts)
                 self._witness = self._open_witness(facts.store_id)
             except BaseException:
                 con.close()
@@ -217,7 +220,7 @@ class Lease:
         except duckdb.ResourceInUseException:
             return False  # somebody in this very process has it open, so the log is in use, not left behind
         with con:
-            reading.count(self.path, reading.facts(con, "store", self.path))
+            reading.check_whole(self.path, reading.facts(con, "store", self.path))
         return True
 
     def _examine(self, con: duckdb.DuckDBPyConnection, found: files.Identity) -> reading.Facts:
@@ -234,8 +237,7 @@ class Lease:
         return facts
 
     def _ask(self, con: duckdb.DuckDBPyConnection) -> reading.Facts:
-        store_id, rows = con.execute(_FACTS).fetchall()[0]
-        return reading.Facts(store_id, None, rows)
+        return reading.Facts(*con.execute(_FACTS).fetchall()[0])
 
     def _ask_stranger(self, con: duckdb.DuckDBPyConnection) -> reading.Facts:
         with trust.outside(con) as database:

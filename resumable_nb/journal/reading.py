@@ -37,12 +37,17 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\s*(?:ANALYZE\b|\([^)]*\))?", re.IGNORECASE | re.DOTALL)
 
 
+SIZE_BYTES = "SELECT 3 * 4096 + used_blocks * block_size FROM pragma_database_size()"
+"""What the file has to be long at least: three headers, and the blocks that are in use."""
+
+
 class Facts(NamedTuple):
     """What a store says of itself."""
 
     store_id: str
     format: str | None
     rows: int
+    size_bytes: int
 
 
 def facts(con: duckdb.DuckDBPyConnection, database: str, path: Path) -> Facts:
@@ -61,15 +66,18 @@ def facts(con: duckdb.DuckDBPyConnection, database: str, path: Path) -> Facts:
         )
     info = dict(con.execute(f"SELECT name, value FROM {main}.store_info").fetchall())
     (rows,) = con.execute(f"SELECT count(*) FROM {main}.journal").fetchall()[0]
-    return Facts(str(info.get("store_id", "")), info.get("format"), rows)
+    (size,) = con.execute(f"{SIZE_BYTES} WHERE database_name = ?", [database]).fetchall()[0]
+    return Facts(str(info.get("store_id", "")), info.get("format"), rows, size)
 
 
-def count(path: Path, found: Facts) -> None:
-    """Compare the number of rows with what the witness knows.
+def check_whole(path: Path, found: Facts) -> None:
+    """Compare the length of the file, and the number of rows with what the witness knows.
 
     Raises:
         StoreDamaged: some are missing.
     """
+    if path.stat().st_size < found.size_bytes:
+        raise troubles.cut_off(path, found.size_bytes)
     expected = witness.read(files.witness_path(path), found.store_id)
     if expected is not None and found.rows < expected:
         raise troubles.rows_missing(path, found.rows, expected)
@@ -113,9 +121,10 @@ def _answer(
             with _limited(con, timeout_s):
                 con.execute(sql, params)
                 yield con
-    except (duckdb.IOException, duckdb.FatalException) as error:
-        raise troubles.translate(error, path) from error
     except duckdb.Error as error:
+        # a block with a wrong checksum raises the base class itself
+        if isinstance(error, duckdb.IOException | duckdb.FatalException) or type(error) is duckdb.Error:
+            raise troubles.translate(error, path) from error
         raise QueryRefused(f"DuckDB refuses the query: {error}") from error
 
 
@@ -137,7 +146,7 @@ def prepare(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     found = facts(con, "store", path)
     schema.check_format(found.format, path)
     trust.check_tables(con, "store", path)
-    count(path, found)
+    check_whole(path, found)
     for table in ("journal", "store_info"):
         con.execute(f"CREATE VIEW {table} AS SELECT * FROM store.main.{table}")
     con.execute(schema.part("views"))

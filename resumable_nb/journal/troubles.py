@@ -116,6 +116,14 @@ def _broken(path: Path, text: str) -> StoreError:
     )
 
 
+def cut_off(path: Path, expected: int) -> StoreDamaged:
+    """The file is shorter than its own header says."""
+    return StoreDamaged(
+        f"{path} was cut off: it has {path.stat().st_size} bytes and must have {expected} at least. Perhaps it is still "
+        f"being copied. It was not changed. Put a whole copy back; {_DOCTOR.format(path=path)}"
+    )
+
+
 def rows_missing(path: Path, found: int, expected: int) -> StoreDamaged:
     """The store has fewer rows than were once acknowledged."""
     wal = files.wal_path(path)
