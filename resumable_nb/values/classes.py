@@ -223,7 +223,7 @@ def _no_default(reader: Reader, node: dict[str, Any], name: str) -> ValueNotLoad
 def _write_dataclass(writer: Writer, value: Any, node: dict[str, Any], path: Path) -> None:
     _name_class(value, node, path)
     state, kind = _state(value), type(value)
-    fields = dataclasses.fields(value)
+    fields = dataclasses.fields(kind)
     for field in fields:
         # A default that stands in the class only: stored as well, so that the value does not change with the class.
         in_class = field.default is not dataclasses.MISSING and getattr_static(kind, field.name, None) is field.default

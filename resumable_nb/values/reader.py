@@ -79,6 +79,8 @@ class Reader:
             return self._follow(node["$ref"])
         if self._shells is not None and id(node) in self._shells:
             return self._shells[id(node)]
+        if "$other" in node:
+            raise ValueError("it holds a stand-in for something that cannot be stored")
         if "$type" not in node:
             shell = self.built(node, {})
             shell.update({key: self.value(item) for key, item in node.items()})
@@ -148,10 +150,10 @@ def _reader_of(tag: str) -> Read:
     """Builtins first; numpy and pandas are imported when a value of theirs comes."""
     if tag in plain.READERS:
         return plain.READERS[tag]
-    from resumable_nb.values import arrays  # noqa: PLC0415  # imports numpy
+    from resumable_nb.values import arrays  # imports numpy
 
     if tag in arrays.READERS:
         return arrays.READERS[tag]
-    from resumable_nb.values import frames  # noqa: PLC0415  # imports pandas
+    from resumable_nb.values import frames  # imports pandas
 
     return frames.READERS[tag]

@@ -21,9 +21,11 @@ from resumable_nb.values import classes, plain
 from resumable_nb.values.codec import Codec, Node, Path, at_index, containers, render
 from resumable_nb.values.secrets import WHY, contains_secret, environment_secrets, is_credential_item
 
-MAX_DEPTH = 200
-"""Levels of containers and objects. Python's own limit (1,000 frames) must hold a reader and its caller, too."""
+MAX_DEPTH = 100
+"""Levels of containers and objects. A level takes up to six frames of Python, of which there are 1,000 by default; what
+was stored must be loadable where the caller has used some hundred of them."""
 DEFAULT_LIMIT_BYTES = 512 << 20
+_CIRCLE = "a set, key or frame holds an object that contains it"
 INLINE_BYTES = 256
 """Binary content from this size on goes to a blob."""
 MAX_INT_BITS = 2048
@@ -65,6 +67,7 @@ class Writer:
         self._other, self._size, self._depth = other, 0, 0
         self._refs: list[tuple[dict[str, Any], Any]] = []
         self._sealed_from = 0
+        self._outer: Writer | None = None
         self._memory: dict[int, tuple[object, list[tuple[Any, Path]]]] = {}
 
     def node(self, value: Any, path: Path) -> Node:
@@ -75,6 +78,8 @@ class Writer:
         entry = self.shared.get(id(value))
         if entry is not None and entry.value is value:
             return self._ref(entry, path)
+        if self._outer is not None and self._outer.is_open(value):
+            raise ValueNotStorable(render(path), _CIRCLE)
         depth = self._depth
         if depth >= MAX_DEPTH:
             raise PastLimit(render(path), f"it is nested more than {MAX_DEPTH} levels deep")
@@ -153,7 +158,7 @@ class Writer:
 
     def _ref(self, entry: Shared, path: Path) -> Node:
         if entry.is_open and entry.index < self._sealed_from:
-            raise ValueNotStorable(render(path), "a set, key or frame holds an object that contains it")
+            raise ValueNotStorable(render(path), _CIRCLE)
         self._refs.append((ref := {"$ref": 0}, entry.node))
         return ref
 
@@ -180,8 +185,16 @@ class Writer:
     def scratch(self) -> Writer:
         """A writer for parts whose order is not known yet. It shares nothing with this one but blobs and limits."""
         other = Writer(other=self._other, limit_bytes=self.limit_bytes - self._size, strict=self.strict)
-        other.blobs, other._depth, other.secrets = self.blobs, self._depth, self.secrets
+        other.blobs, other.secrets = self.blobs, self.secrets
+        other._depth, other._outer = self._depth, self
         return other
+
+    def is_open(self, value: object) -> bool:
+        """Whether `value` is an object that is just being written, here or by the writer that this one drafts for."""
+        entry = self.shared.get(id(value))
+        if entry is not None and entry.value is value:
+            return entry.is_open
+        return self._outer is not None and self._outer.is_open(value)
 
     def items(self, values: list[Any], path: Path) -> list[Any]:
         """The trees of items that stand in a list of the codec's own making."""
@@ -269,11 +282,11 @@ def _codec_of_library(kind: type) -> Codec | None:
     """Look in the codecs of numpy and pandas, which are imported only once a value of theirs comes."""
     library = (kind.__module__ or "").partition(".")[0]
     if library == "numpy" and "numpy" in sys.modules:
-        from resumable_nb.values import arrays  # noqa: PLC0415  # imports numpy
+        from resumable_nb.values import arrays  # imports numpy
 
         return arrays.codec(kind)
     if library == "pandas" and "pandas" in sys.modules:
-        from resumable_nb.values import frames  # noqa: PLC0415  # imports pandas
+        from resumable_nb.values import frames  # imports pandas
 
         return frames.codec(kind)
     return None

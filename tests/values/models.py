@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import pydantic
 
-
 calls: list[str] = []
 """Who was made by its class; loading must not add to it."""
 

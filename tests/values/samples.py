@@ -84,6 +84,7 @@ def objects() -> dict[str, Any]:
     tagged.label = [1]  # type: ignore[attr-defined]
     bare = m.Slots.__new__(m.Slots)
     bare.items = [1]
+    node = m.Node("a")
     return {
         "enums": [m.Color.RED, m.Color.BLUE, m.Level.HIGH, m.Mode.FAST, m.Odd.PAIR, m.Odd.HALF, m.Finding.Nested.INNER],
         "flags": [
@@ -110,7 +111,7 @@ def objects() -> dict[str, Any]:
         "frozen model": [m.FrozenModel(a=(1,)), {m.FrozenModel()}],
         "not valid by now": m.Strict.model_construct(n=-1),
         "root model": m.Numbers([1, 2]),
-        "identity": (lambda node: [node, {node}, {node: 1}])(m.Node("a")),
+        "identity": [node, {node}, {node: 1}],
     }
 
 
