@@ -64,6 +64,16 @@ def report(run: Run) -> list[str]:
     return lines
 
 
+def failed_again(run: Run) -> list[str]:
+    """What to do about a step that raised on recorded answers alone: it would raise again."""
+    if run.claimed and not run.made:
+        return [
+            f"all {run.claimed} answers were the recorded ones, so running it again gives the same. Change the code, or ask "
+            f"anew: `%resumable fresh {run.step}`"
+        ]
+    return []
+
+
 def take_notices(ground: Scope) -> list[str]:
     """The notices so far, once."""
     lines, ground.notices = ground.notices, []

@@ -293,6 +293,16 @@ class Run(Scope):
         return [(request, requests) for request in asked]
 
     @property
+    def claimed(self) -> int:
+        """How many calls were answered from the journal."""
+        return len(self._claimed)
+
+    @property
+    def made(self) -> int:
+        """How many calls went live."""
+        return len(self._asked)
+
+    @property
     def again(self) -> int:
         """How many calls were done again: recorded ones that were not used while others went live, and lost ones."""
         left = sum(1 for question in self._earlier if question not in self._claimed)

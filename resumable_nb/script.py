@@ -13,7 +13,7 @@ from typing import Any
 
 from resumable_nb import failpoints, fingerprint, scope, values
 from resumable_nb.cells import STATE, Cell, Record
-from resumable_nb.commit import checkpoint_row, rows_to, state_facts, report
+from resumable_nb.commit import checkpoint_row, failed_again, report, rows_to, state_facts
 from resumable_nb.errors import StepError, UsageError
 from resumable_nb.fingerprint import Code, Facts
 from resumable_nb.journal import Row
@@ -193,7 +193,7 @@ class Script:
         """The function raised: the state is as at the step's entry."""
         run = started.run
         self.thread.live.set(started.image)
-        for line in report(run):
+        for line in [*report(run), *(failed_again(run) if isinstance(error, Exception) else [])]:
             self.say(f"`{started.cell.step}`: {line}")
         self.thread.append(run.failed_row(error))
 

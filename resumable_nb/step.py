@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from resumable_nb import failpoints, fingerprint, scope, values
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
-from resumable_nb.commit import checkpoint_row, report, rows_to, state_facts, take_notices
+from resumable_nb.commit import checkpoint_row, failed_again, report, rows_to, state_facts, take_notices
 from resumable_nb.errors import NameTaken, StateError, StateMismatch, UsageError
 from resumable_nb.fingerprint import Facts
 from resumable_nb.journal import Row
@@ -564,7 +564,7 @@ class Kernel:
         lines: list[str] = []
         self._back_to_entry(running)
         if isinstance(running.scope, Run):
-            lines = report(running.scope)
+            lines = report(running.scope) + (failed_again(running.scope) if isinstance(error, Exception) else [])
             self._write_failed(running, running.scope, error)
         self._end(running)
         self._follow_state_class()

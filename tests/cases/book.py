@@ -86,7 +86,7 @@ class Book:
     def run(self, *options: str, kill: str | None = None, thread: str = "t", **env: str) -> Ran:
         """`resumable-nb run` in a fresh process; with `kill`, until that failpoint."""
         path, out = self.write(), self.folder / "out.ipynb"
-        command = [sys.executable, "-m", "resumable_nb.cli", "run", str(path), "--thread", thread, "--db", "t.duckdb"]
+        command = [sys.executable, "-m", "resumable_nb", "run", str(path), "--thread", thread, "--db", "t.duckdb"]
         command += ["--output", str(out), *options]
         if kill:
             env["RESUMABLE_NB_FAILPOINT"] = kill
@@ -97,7 +97,7 @@ class Book:
 
     def command(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Another `resumable-nb` command, on the same store."""
-        return self._call([sys.executable, "-m", "resumable_nb.cli", *arguments, "--db", "t.duckdb"], env)
+        return self._call([sys.executable, "-m", "resumable_nb", *arguments, "--db", "t.duckdb"], env)
 
     def sql(self, query: str, **env: str) -> list[dict[str, Any]]:
         """Rows of `resumable-nb sql`."""
