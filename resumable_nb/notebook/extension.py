@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 from resumable_nb.errors import ResumableError, StepError, UsageError
 from resumable_nb.notebook import source
 from resumable_nb.notebook.capture import Tee
+from resumable_nb.notebook.failures import handle_groups, leave_groups, main_error
 from resumable_nb.notebook.interrupts import Wakeup
 from resumable_nb.notebook.order import Notebook, Request
 from resumable_nb.notebook.outputs import OURS, Output, prepare
@@ -99,11 +100,13 @@ class Extension:
         self.shell.events.register("pre_run_cell", self.pre_run_cell)
         self.shell.events.register("post_run_cell", self.post_run_cell)
         atexit.register(self._at_exit)
+        handle_groups(self.shell)
 
     def unload(self) -> None:
         """Close the thread, and leave the shell as it was."""
         atexit.unregister(self._at_exit)
-        self.close()
+        leave_groups(self.shell)
+        self.leave()
         self._wakeup.stop()
         if self._run is not None and self._run.tee is not None:
             self._run.tee.stop()
@@ -116,12 +119,19 @@ class Extension:
 
     def open(self, kernel: Kernel) -> None:
         """From the next cell on, cells belong to this thread."""
-        self.close()
+        self.leave()
         self.kernel = kernel
         self.notebook.start_over()
         request = self._run.request if self._run else self._request(None) or Request("")
         cell, _ = self.notebook.place(request, front_path=self._front_path())
         self._opening = kernel, cell.cell_id, kernel.thread.live.image().digest
+
+    def leave(self) -> None:
+        """Close the open thread; that its store cannot be written any more does not hold a person here."""
+        try:
+            self.close()
+        except ResumableError as problem:
+            self.say([f"{type(problem).__name__}: {problem}"])
 
     def close(self) -> None:
         """Close the open thread, if there is one."""
@@ -243,8 +253,10 @@ class Extension:
             if run.decision is not None and run.decision.action == "run":
                 raise swallowed.with_traceback(None) from None
             return value
-        for name, held in (("state", run.kernel.thread.live.state), ("thread", run.kernel.thread)):
-            self.shell.user_ns.setdefault(name, held)  # `%reset` takes them away
+        thread = run.kernel.thread
+        if thread.fold.root:  # `%reset` takes them away
+            self.shell.user_ns.setdefault("state", thread.live.state)
+            self.shell.user_ns.setdefault("thread", thread)
         lines = run.kernel.commit()
         run.committed = True
         self.say(lines)
@@ -264,6 +276,8 @@ class Extension:
                 run.nested = nested
                 return
         error = KeyboardInterrupt() if result is None else result.error_before_exec or result.error_in_exec
+        if result is not None and result.error_in_exec is not None:
+            error = result.error_in_exec = main_error(result.error_in_exec)
         self._run = None
         try:
             self._finish(run, error or (run.error if not run.committed else None))

@@ -290,7 +290,7 @@ def register(extension: Extension) -> Callable[[], None]:
         return None
 
     resumable.__doc__, resumable_step.__doc__, resumable_sql.__doc__ = HELP, HELP, SQL_HELP
-    magics = (
+    magics: tuple[tuple[str, str, Any], ...] = (
         ("line", "resumable", resumable),
         ("cell", "resumable", resumable_step),
         ("cell", "resumable_sql", resumable_sql),

@@ -63,6 +63,7 @@ class Notebook:
         self._last_id: str | None = None
         self._texts: dict[str, str] = {}
         self._placed: tuple[Cell, ...] = ()
+        self._cells: dict[str, tuple[str, Cell]] = {}
 
     def steps(self) -> list[str]:
         """The names of the notebook's steps from top to bottom, as of the last cell that ran."""
@@ -106,8 +107,13 @@ class Notebook:
         return self._by_execution(request)
 
     def _cell(self, cell_id: str, raw: str) -> Cell:
-        parsed = self._parser.parse(raw)
-        return Cell(cell_id, parsed.step, parsed.source, parsed.step_line.approve if parsed.step_line else None)
+        """The same object for the same text, so that it is analysed once."""
+        known = self._cells.get(cell_id)
+        if known is None or known[0] != raw:
+            parsed = self._parser.parse(raw)
+            approve = parsed.step_line.approve if parsed.step_line else None
+            known = self._cells[cell_id] = raw, Cell(cell_id, parsed.step, parsed.source, approve)
+        return known[1]
 
     # ------------------------------------------------------------------ told with the message
     def _told(self, request: Request) -> Order | None:

@@ -128,5 +128,5 @@ def _lists(image: Image, since: Image | None = None) -> list[str]:
         before = json.loads(since.json(name)) if since is not None and name in since.fields else []
         count = len(value) - (len(before) if isinstance(before, list | dict) else 0)
         if count > 0:
-            found.append(f"{count:,} {name}")
+            found.append(f"{count:,} {name.removesuffix('s') if count == 1 else name}")
     return found

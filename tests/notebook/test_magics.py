@@ -158,7 +158,7 @@ def test_loading_twice_and_unloading(nb: Screen) -> None:
         "[len(get_ipython().input_transformers_cleanup), len(get_ipython().ast_transformers)] + "
         "[len(c) for c in get_ipython().events.callbacks.values()]"
     )
-    before = nb.value(state)
+    before = nb.value(state) + nb.value("get_ipython().custom_exceptions == ()") * [0]
     nb.run("open")
     loaded = nb.value(state)
     for line in (
@@ -170,7 +170,7 @@ def test_loading_twice_and_unloading(nb: Screen) -> None:
         assert nb.value(state) == loaded
     assert nb.execute("%unload_ext resumable_nb", "c").status == "ok"
 
-    assert nb.value(state) == before
+    assert nb.value(state) + nb.value("get_ipython().custom_exceptions == ()") * [0] == before
     assert nb.value("hasattr(get_ipython(), 'resumable_nb')") is False
     assert "not found" in nb.execute("%%resumable a\n1", "c").text()
 

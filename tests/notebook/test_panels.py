@@ -60,7 +60,7 @@ def hostile_panels() -> list[Panel]:
 
 @pytest.mark.parametrize("number", range(4))
 def test_text_of_a_model_is_no_html(number: int) -> None:
-    """Whatever stands in the state, in names or in notices is readable in full, and nothing of it is a tag or a link."""
+    """Whatever stands in the state, in names or in notices is readable in full, and no tag or link."""
     panel = hostile_panels()[number]
     page = Page(panel.html())
 

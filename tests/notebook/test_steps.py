@@ -132,6 +132,14 @@ def test_out_and_underscore_hold_the_value(shared: Screen) -> None:
     assert shared.value("list(Out.values())[-1]") == [1, 2]
 
 
+def test_a_fresh_step_asks_anew_at_every_run(nb: Screen) -> None:
+    """`--fresh` retires what is recorded each time the cell runs."""
+    start(nb, a=f"%%resumable a --fresh\n{HIT}x = 1")
+    nb.run("open", "a", "a")
+
+    assert hits(nb) == 2
+
+
 # ---------------------------------------------------------------------------------------------------------- errors
 def test_a_step_that_raises_is_not_done(nb: Screen) -> None:
     """A step that raises leaves the state as at its entry, stops the queue, and runs again."""
@@ -155,6 +163,26 @@ def test_a_magic_that_swallows_an_error_does_not_make_a_step_done(shared: Screen
 
     assert shown.error.startswith("ZeroDivisionError")
     assert shared.value("list(state.findings)") == []
+
+
+def test_errors_of_tasks_are_seen_as_errors(shared: Screen) -> None:
+    """A group of errors is shown as the errors in it; one alone stands for the group, and a pause before all else."""
+    group = "raise ExceptionGroup('of tasks', [{}])"
+    several = shared.execute(group.format("ValueError('one'), TypeError('two')"), "group")
+    alone = shared.execute(group.format("ExceptionGroup('inner', [ValueError('one')])"), "group")
+    paused = shared.execute(
+        "from resumable_nb.errors import Paused\nraise BaseExceptionGroup('g', [ValueError(), Paused('waits')])",
+        "group",
+    )
+    handle = "try:\n    {}\nexcept ExceptionGroup:\n    raise CallError('taken out')"
+    taken = f"from resumable_nb.errors import CallError\n{handle}"
+    ours = shared.execute(taken.format(group.format("ValueError('one')")), "group")
+
+    assert several.error.startswith("ExceptionGroup")
+    assert [o["ename"] for o in several.outputs] == ["ValueError", "TypeError"]
+    assert (alone.error, [o["ename"] for o in alone.outputs]) == ("ValueError: one", ["ValueError"])
+    assert (paused.error, [o["ename"] for o in paused.outputs]) == ("Paused: waits", ["Paused"])
+    assert [o.get("ename") for o in ours.outputs] == ["CallError"]
 
 
 def test_a_failing_checkpoint_fails_the_cell(nb: Screen) -> None:
