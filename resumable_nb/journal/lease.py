@@ -240,7 +240,7 @@ class Lease:
         return reading.Facts(*con.execute(_FACTS).fetchall()[0])
 
     def _ask_stranger(self, con: duckdb.DuckDBPyConnection) -> reading.Facts:
-        with trust.outside(con) as database:
+        with trust.outside(con, self.path) as database:
             facts = reading.facts(con, database, self.path)
             known = schema.check_format(facts.format, self.path)
             if known == schema.FORMAT:

@@ -8,7 +8,9 @@ database beside it, in which names mean what they should (`outside`).
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 Entry = tuple[str, str, str, str, str]
 """Kind, schema, name, definition and comment of one thing in a catalog."""
+Name = tuple[str, str, str]
+"""Kind, schema and name."""
 
 _CATALOG = {
     "table": "table_name, sql, comment, internal FROM duckdb_tables()",
@@ -62,17 +66,18 @@ def catalog(con: duckdb.DuckDBPyConnection, database: str, kinds: Iterable[str] 
 
 
 @contextmanager
-def outside(con: duckdb.DuckDBPyConnection) -> Iterator[str]:
+def outside(con: duckdb.DuckDBPyConnection, path: Path) -> Iterator[str]:
     """Stand in a database beside the file, whose macros then shadow nothing; gives the file's own database name."""
-    con.execute("ATTACH ':memory:' AS resumable_nb_outside")
-    con.execute("USE resumable_nb_outside")
-    sql = "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'resumable_nb_outside'"
-    database = str(con.execute(sql).fetchall()[0][0])
+    beside = f"resumable_nb_{os.urandom(8).hex()}"
+    con.execute(f"ATTACH ':memory:' AS {beside}")
+    con.execute(f"USE {beside}")
+    found = con.execute("SELECT database_name, path FROM duckdb_databases() WHERE path IS NOT NULL").fetchall()
+    (database,) = [str(name) for name, where in found if os.path.realpath(where) == str(path)]
     try:
         yield database
     finally:
         con.execute(f"USE {quoted(database)}")
-        con.execute("DETACH resumable_nb_outside")
+        con.execute(f"DETACH {beside}")
 
 
 def quoted(name: str) -> str:
@@ -103,6 +108,7 @@ def digest(entries: list[Entry]) -> str:
     return hashlib.sha256(repr(entries).encode()).hexdigest()
 
 
+@functools.cache
 def _expected(kinds: tuple[str, ...]) -> list[Entry]:
     with duckdb.connect() as con:
         con.execute("ATTACH ':memory:' AS expected")
@@ -124,10 +130,10 @@ def _compare(found: list[Entry], kinds: tuple[str, ...], path: Path) -> None:
     extra, missing = sorted(set(found) - set(expected)), sorted(set(expected) - set(found))
     if not extra and not missing and len(found) == len(expected):
         return
-    changed = {e[:3] for e in extra} & {e[:3] for e in missing}
-    told = [f"{_told(e)} is not as this library makes it" for e in sorted(changed)]
-    told += [f"{_told(e)} is not ours" for e in extra if e[:3] not in changed]
-    told += [f"{_told(e)} is missing" for e in missing if e[:3] not in changed]
+    theirs, ours = {e[:3] for e in extra}, {e[:3] for e in missing}
+    told = [f"{_told(e)} is not as this library makes it" for e in sorted(theirs & ours)]
+    told += [f"{_told(e)} is not ours" for e in _but_columns(theirs - ours)]
+    told += [f"{_told(e)} is missing" for e in _but_columns(ours - theirs)]
     raise StoreUntrusted(
         f"{path} is not what this library makes: {'; '.join(told[:8])}{'; …' if len(told) > 8 else ''}. A DuckDB file "
         "can run code of whoever made it, so nothing is written to it. `resumable-nb doctor --rebuild` copies its rows "
@@ -135,6 +141,12 @@ def _compare(found: list[Entry], kinds: tuple[str, ...], path: Path) -> None:
     )
 
 
-def _told(entry: tuple[str, ...]) -> str:
-    kind, folder, name = entry[:3]
+def _but_columns(entries: set[Name]) -> list[Name]:
+    """Without the columns and constraints of a table or view that is in the list itself."""
+    whole = {(folder, name) for kind, folder, name in entries if kind in ("table", "view")}
+    return sorted(e for e in entries if (e[1], e[2].partition(".")[0]) not in whole or e[0] in ("table", "view"))
+
+
+def _told(entry: Name) -> str:
+    kind, folder, name = entry
     return f"{kind} {folder}.{name}" if folder != "main" else f"{kind} {name}" if name else f"{kind} {folder}"

@@ -133,13 +133,17 @@ def test_a_kill_before_an_insert_leaves_nothing(path: Path) -> None:
     """A process that dies just before a commit leaves the store as it was."""
     Store.open(path).open_session("t", about={}).close()
     Store.open(path).close()
-    killed("Store.open(args[0]).open_session('t', about={})", path, env={"RESUMABLE_NB_FAILPOINT": "journal.append.before"})
+    killed(
+        "Store.open(args[0]).open_session('t', about={})", path, env={"RESUMABLE_NB_FAILPOINT": "journal.append.before"}
+    )
 
     assert len(Store.open(path).visitor("t").read()) == 3
 
 
 @pytest.mark.parametrize("how", ["over it", "in its place"])
-def test_an_older_copy_put_back_is_noticed_in_the_same_kernel(store: Store, session: Session, tmp_path: Path, how: str) -> None:
+def test_an_older_copy_put_back_is_noticed_in_the_same_kernel(
+    store: Store, session: Session, tmp_path: Path, how: str
+) -> None:
     """The session that wrote more rows than the copy has is refused, with both numbers, and writes nothing over it."""
     old = tmp_path / "old.duckdb"
     session.append(Row(kind="notice"))
