@@ -194,6 +194,9 @@ def _fields(node: ast.AST) -> Iterator[Any]:
     if isinstance(node, ast.Call) and (magic := embedded(node)) and (body := magic.python or magic.timed):
         yield from [node.func, [*node.args[:2]], body]
         return
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 puts empty texts between the fields
+        yield [part for part in node.values if not (isinstance(part, ast.Constant) and part.value == "")]
+        return
     for name in node._fields:
         value = getattr(node, name, None)
         if name not in _NO_MEANING and value is not None and value != []:

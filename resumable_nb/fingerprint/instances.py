@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from types import MemberDescriptorType
 from typing import Any
 
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or alike
+_WORD = struct.calcsize("P")
+
 # What an object of a builtin type, or of a class derived from it, holds beside attributes.
 _CONTENT: dict[type, Callable[[Any], object]] = {
     list: list.copy,
@@ -47,9 +49,21 @@ def state_of(value: object) -> dict[str, Any]:
     return found
 
 
+@lru_cache(maxsize=4096)
 def is_plain_object(kind: type) -> bool:
-    """Whether attributes are all that an object of a class can hold: none of its bases is an extension type."""
-    return all(base is object or base.__flags__ & _HEAP_TYPE or base.__module__ == "typing" for base in kind.__mro__)
+    """Whether attributes are all that an object of a class can hold: no base keeps anything else in C."""
+    return not any(map(_hides_state, kind.__mro__))
+
+
+def _hides_state(kind: type) -> bool:
+    """Whether objects are larger than what the class statement accounts for: slots, `__dict__` and `__weakref__`."""
+    if (base := kind.__base__) is None:
+        return False
+    slots = sum(type(member) is MemberDescriptorType for member in vars(kind).values())
+    has_weakref = kind.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0
+    has_dict = kind.__dictoffset__ > 0 and base.__dictoffset__ == 0
+    size = base.__basicsize__ + _WORD * (slots + has_weakref + has_dict)
+    return kind.__basicsize__ != size or kind.__itemsize__ != base.__itemsize__
 
 
 @lru_cache(maxsize=1024)

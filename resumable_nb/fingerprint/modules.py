@@ -6,6 +6,7 @@ import ast
 import hashlib
 import sys
 import sysconfig
+import uuid
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -129,8 +130,23 @@ def _source(name: str, folder: Path) -> _Source | None:
         return None
     source = _read(paths[0], name)
     if module is not None:
+        if _was_edited(spec, paths[0]):  # what was loaded is not known: whatever depended on it has to be done again
+            source = source._replace(digest=uuid.uuid4().hex)
         _loaded[name] = spec, paths[0], source
     return source
+
+
+def _was_edited(spec: ModuleSpec | None, path: Path) -> bool:
+    """Whether a file is another one than when its module was loaded, as far as the cached bytecode tells."""
+    try:
+        header = Path(spec.cached or "").read_bytes()[:16] if spec else b""
+        stat = path.stat()
+    except OSError:
+        return False
+    now = (int(stat.st_mtime) & 0xFFFFFFFF).to_bytes(4, "little") + (stat.st_size & 0xFFFFFFFF).to_bytes(4, "little")
+    return (
+        header[4:8] == bytes(4) and header[8:] != now
+    )  # PEP 552: flags 0 mean that time and size of the source follow
 
 
 def _read(path: Path, name: str) -> _Source:

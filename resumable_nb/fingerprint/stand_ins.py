@@ -6,8 +6,12 @@ notebook runs to make it.
 
 from __future__ import annotations
 
+import array
 import functools
 import hashlib
+import io
+import itertools
+import random
 import re
 import sys
 import types
@@ -16,6 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from resumable_nb.errors import ValueNotStorable
 from resumable_nb.fingerprint.instances import content_of, is_plain_object, state_of
 from resumable_nb.fingerprint.members import is_annotation, members
 from resumable_nb.fingerprint.modules import is_project_file, module_digest
@@ -44,9 +49,21 @@ _APART: dict[type, Callable[[Any], dict[str, object]]] = {
     property: lambda descriptor: {"property": [descriptor.fget, descriptor.fset, descriptor.fdel]},
     types.MappingProxyType: lambda proxy: {"items": dict(proxy)},
     re.Pattern: lambda pattern: {"pattern": pattern.pattern, "flags": pattern.flags},
+    random.Random: lambda generator: {"state": generator.getstate()},
+    array.array: lambda items: {"type": items.typecode, "bytes": items.tobytes()},
+    io.StringIO: lambda file: {"text": None if file.closed else file.getvalue()},
+    io.BytesIO: lambda file: {"bytes": None if file.closed else file.getvalue()},
+    itertools.count: lambda numbers: {"next": repr(numbers)},
 }
+# Modules of the standard library whose objects are data.
+_DATA = frozenset({"argparse", "collections", "configparser", "string", "types"})
+_CALLED = (types.FunctionType, types.MethodType, functools.partial)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _CLASS_TAG = re.compile(r'"\$type":"((?:[^"\\]|\\.)*)","\$module":"((?:[^"\\]|\\.)*)"')
+
+
+class _NotSeen(Exception):  # no error: an object holds something that counts by its maker
+    """A part of an object cannot be seen."""
 
 
 class StandIns:
@@ -61,11 +78,12 @@ class StandIns:
     def __init__(self, namespace: Mapping[str, Any], made_by: str, project: Path) -> None:
         self.reads: set[str] = set()
         self._namespace, self._made_by = namespace, made_by
-        self._project, self._folder = project, project.resolve()
+        self._project = project
         self._done: dict[
             int, tuple[object, dict[str, str], object]
         ] = {}  # id → (the thing, held; its parts; its stand-in)
         self._open: dict[int, int] = {}
+        self._strict = 0
 
     def __call__(self, value: object, path: str) -> object:
         """What `values.encode` asks for: a stand-in of a part that is not storable."""
@@ -91,6 +109,9 @@ class StandIns:
     def text(self, value: object) -> str:
         """The canonical text of a value, with stand-ins where it needs them."""
         return self.complete(encode(value, other=self).text)
+
+    def _text_if(self, *values: object) -> str:
+        return self.text(list(values)) if any(value is not None for value in values) else ""
 
     def complete(self, text: str) -> str:
         """An encoded text with the code of its objects' classes: the project's are added, the notebook's noted."""
@@ -139,11 +160,11 @@ class StandIns:
         found = {
             "source": source,
             "name": function.__qualname__,
-            "defaults": self.text([function.__defaults__, function.__kwdefaults__]),
+            "defaults": self._text_if(function.__defaults__, function.__kwdefaults__),
             "closure": self._closure(function),
             "annotations": "\n".join(f"{k}: {self._annotation(v)}" for k, v in function.__annotations__.items()),
-            "attributes": self.text({k: v for k, v in vars(function).items() if k != "__wrapped__"}),
-            "decorators": self.text(vars(function).get("__wrapped__")),
+            "attributes": self._text_if({k: v for k, v in vars(function).items() if k != "__wrapped__"} or None),
+            "decorators": self._text_if(vars(function).get("__wrapped__")),
             "modules": "\n".join(f"{m} {digest}" for m in sorted(modules_used(code)) if (digest := self._module(m))),
         }
         return _some(found)
@@ -154,7 +175,7 @@ class StandIns:
             self.reads.add("state")
         found = {"function": f"{module}.{function.__code__.co_qualname}", "closure": self._closure(function)}
         if "__wrapped__" in vars(function):
-            found["wrapped"] = self.text(function.__wrapped__)  # type: ignore[attr-defined]  # just found
+            found["decorators"] = self.text(function.__wrapped__)  # type: ignore[attr-defined]  # just found
         return _some(found)
 
     @staticmethod
@@ -211,31 +232,69 @@ class StandIns:
 
     # ------------------------------------------------------------------ objects
     def _object(self, value: Any) -> dict[str, str]:
-        kind = type(value)
-        if kind.__module__ == "numpy":  # a view beside another array: alone, it has a form
-            return {"array": encode(value).text}
-        if not (self._is_notebook(kind.__module__) or self._is_of_project(kind.__module__)):
-            return self._foreign_object(value)
-        found = {"object of": f"{kind.__module__}.{kind.__qualname__}", "fields": self.text(state_of(value))}
-        if self._is_notebook(kind.__module__):
+        kind: type = type(value)
+        library = kind.__module__.partition(".")[0]
+        if library == "numpy":
+            return self._numpy(value)
+        if library == LIBRARY:
+            return self._ours(value)
+        is_notebook = self._is_notebook(kind.__module__)
+        if not is_notebook and not self._is_of_project(kind.__module__):
+            return self._foreign(value)
+        found = self._fields(value)
+        if is_notebook:
             self._read_class(kind.__qualname__)
-        if self._namespace.get(kind.__qualname__) is not kind or not self._is_notebook(kind.__module__):
+        if not is_notebook or self._namespace.get(kind.__qualname__) is not kind:
             found["class"] = self.text(kind)  # the name of the class does not say this
-        if (content := content_of(value)) is not None:
-            found["content"] = self.text(content)
-        elif not is_plain_object(kind):  # what an extension type holds is not seen
-            found["made by"] = self._made_by
+        if not is_plain_object(kind) and "content" not in found:
+            found |= self._maker()
         return found
 
-    def _foreign_object(self, value: Any) -> dict[str, str]:
-        """An object of an installed package: its type and the cell that made it. Ours may call the notebook's code."""
+    def _fields(self, value: object) -> dict[str, str]:
         kind = type(value)
-        found = {"opaque": f"{kind.__module__}.{kind.__qualname__}"}
-        if kind.__module__.partition(".")[0] == LIBRARY and (wrapped := state_of(value).get("__wrapped__")) is not None:
-            if "effect" in kind.__qualname__.lower():
-                self.reads.add("state")
-            found["wrapped"] = self.text(wrapped)
-        return found | {"made by": self._made_by}
+        found = {"object of": f"{kind.__module__}.{kind.__qualname__}", "fields": self.text(state_of(value))}
+        content = content_of(value)
+        return found if content is None else found | {"content": self.text(content)}
+
+    def _numpy(self, value: Any) -> dict[str, str]:
+        if (generator := getattr(value, "bit_generator", None)) is not None:
+            return {"generator": self.text(generator.state)}
+        try:
+            return {"array": encode(value).text}  # a view beside another array: alone, it has a form
+        except ValueNotStorable:
+            return self._opaque(value)
+
+    def _foreign(self, value: object) -> dict[str, str]:
+        """An object of a package: by its fields, if these say all that it is: a graph's do, a client's do not."""
+        kind: type = type(value)
+        library = kind.__module__.partition(".")[0]
+        is_data = kind.__module__ in _DATA if library in sys.stdlib_module_names else True
+        if not is_data or not (is_plain_object(kind) or content_of(value) is not None):
+            return self._opaque(value)
+        self._strict += 1
+        try:
+            return self._fields(value)
+        except (_NotSeen, ValueNotStorable):
+            pass
+        finally:
+            self._strict -= 1
+        return self._opaque(value)
+
+    def _ours(self, value: object) -> dict[str, str]:
+        """An object of this library may call functions of the notebook: an effect, a resource."""
+        kind = type(value)
+        if "effect" in kind.__qualname__.lower():
+            self.reads.add("state")
+        calls = {name: part for name, part in state_of(value).items() if isinstance(part, _CALLED)}
+        return self._opaque(value) | {"calls": self.text(calls)}
+
+    def _opaque(self, value: object) -> dict[str, str]:
+        return {"opaque": f"{type(value).__module__}.{type(value).__qualname__}"} | self._maker()
+
+    def _maker(self) -> dict[str, str]:
+        if self._strict:
+            raise _NotSeen
+        return {"made by": self._made_by}
 
     # ------------------------------------------------------------------ where things come from
     def _is_notebook(self, module: str | None) -> bool:
@@ -244,12 +303,12 @@ class StandIns:
     def _is_of_project(self, module: str | None) -> bool:
         loaded = sys.modules.get(module or "")
         file = getattr(loaded, "__file__", None)
-        return bool(file) and is_project_file(Path(str(file)).resolve(), self._folder)
+        return bool(file) and is_project_file(Path(str(file)).resolve(), self._project.resolve())
 
 
 def _some(parts: dict[str, str]) -> dict[str, str]:
     """The parts that say something."""
-    return {label: text for label, text in parts.items() if text not in ("", "{}", "[]", "null", "[null,null]")}
+    return {label: text for label, text in parts.items() if text}
 
 
 def opaque_digest(value: object, made_by: str) -> str:

@@ -57,7 +57,7 @@ _values = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(_values)
 def test_an_equal_value_has_an_equal_digest(value):
-    """A value that was made again in the same way has the same digest, a NaN in it or not; facts survive the journal."""
+    """A value that was made again the same way has the same digest, a NaN in it or not; facts survive the journal."""
     facts = of(value)
 
     assert of(eval(repr(value), {"nan": float("nan"), "inf": float("inf")})) == facts
@@ -198,6 +198,58 @@ def test_a_credential_inside_a_value_is_not_shown():
         assert "hunter" not in stored
         assert secret not in stored
         assert "pppp" not in stored
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        ("import tenacity\nx = [tenacity.stop_after_attempt(1)]", "x[0].max_attempt_number = 2"),
+        ("from collections import UserDict\nx = UserDict(a=1)", "x['b'] = 2"),
+        ("from collections import ChainMap\nx = ChainMap({'a': 1})", "x['b'] = 2"),
+        ("from collections import Counter, deque\nx = [Counter('ab'), deque([1])]", "x[1].append(2)"),
+        ("import argparse\nx = argparse.Namespace(a=1)", "x.a = 2"),
+        ("import array\nx = array.array('i', [1])", "x.append(2)"),
+        ("import io\nx = io.StringIO('a')\nx.read()", "x.write('b')"),
+        ("import random\nx = random.Random(1)", "x.random()"),
+        ("import numpy as np\nx = np.random.default_rng(1)", "x.random()"),
+        ("import itertools\nx = itertools.count()", "next(x)"),
+        ("import numpy as np\na = np.zeros(3)\nx = [a, a[1:]]", "a[1] = 1"),
+        ("import types\na = {}\nx = types.MappingProxyType(a)", "a['b'] = 1"),
+        ("class L(list): pass\nx = L([1])", "x.append(2)"),
+        ("class L(list): pass\nx = L([1])", "x.name = 2"),
+    ],
+)
+def test_a_change_in_place_is_seen(make, change):
+    """What holds data counts by it, also an object of a package: a step that alters it leaves another value."""
+    book = Notebook(make)
+    before = book.facts("x")
+    book.run(change)
+
+    assert Notebook(make).facts("x").digest == before.digest
+    assert book.facts("x").digest != before.digest
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "import httpx2\nx = httpx2.Client()",
+        "from resumable_nb import OpenAI\nx = OpenAI(api_key='k', base_url='http://localhost')",
+        "import threading\nx = threading.Thread()",
+        "import logging\nx = logging.getLogger('x')",
+        "import duckdb\nx = duckdb.connect()",
+        "import sys\nx = sys.__stderr__",
+        "x = (n for n in [1])",
+        "import tenacity\nx = tenacity.Retrying()",
+        "import weakref\nclass A: pass\na = A()\nx = weakref.ref(a)",
+    ],
+)
+def test_a_client_counts_by_its_maker(make):
+    """Handles, clients and the like have one digest in every process that makes them by the same code."""
+    one, again, edited = Notebook(make), Notebook(make), Notebook(make + "\ny = 1")
+
+    assert one.facts("x").digest == again.facts("x").digest != edited.facts("x").digest
+    assert one.facts("x").kind == "opaque"
+    assert one.facts("x").storable
 
 
 class Hostile:
