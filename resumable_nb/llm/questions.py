@@ -115,7 +115,7 @@ class Question:
     def _text(self, reply: Reply) -> str:
         if not reply.text:
             raise AnswerRejected(f"{self.model} answered without text (finish reason: {reply.finish_reason}).")
-        if reply.finish_reason == "length":
+        if reply.finish_reason == "length" and self._wish.max_tokens is None:  # else it is what was wished for
             _tell(self._scope, f"an answer of {self.model} was cut off at the limit of tokens")
         return reply.text
 

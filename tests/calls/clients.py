@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import anthropic
 
-from resumable_nb.llm import AsyncOpenAI, OpenAI, async_http_client, http_client
+from resumable_nb import AsyncOpenAI, OpenAI, async_http_client, http_client
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer

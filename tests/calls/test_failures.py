@@ -11,9 +11,9 @@ import anthropic
 import openai
 import pytest
 
+from resumable_nb import http_client
 from resumable_nb.calls import recording
 from resumable_nb.errors import StoreLocked
-from resumable_nb.llm import http_client
 from tests.calls.clients import Clients, chat, said, streamed
 from tests.calls.fake_scope import MemoryJournal, last, phases, running
 from tests.support.model_server import ModelServer, data

@@ -11,7 +11,7 @@ import httpx2
 import pydantic
 import pytest
 
-from resumable_nb.llm import http_client
+from resumable_nb import http_client
 from tests.calls.clients import Clients, said
 from tests.calls.fake_scope import MemoryJournal, phases, running
 

@@ -10,7 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from resumable_nb.llm import http_client
+from resumable_nb import http_client
 from tests.calls.clients import KEY, Clients, chat, said, streamed
 from tests.calls.fake_scope import MemoryJournal, running
 
@@ -66,7 +66,7 @@ def test_a_credential_is_in_no_row_wherever_it_stands(place: str, server: ModelS
 
 
 def test_a_credential_in_the_url_is_in_no_row_and_no_error(server: ModelServer, journal: MemoryJournal) -> None:
-    """`user:password@` and `?key=` reach the server, and are in neither the journal nor what `raise_for_status` says."""
+    """`user:password@` and `?key=` reach the server, but neither the journal nor what `raise_for_status` says."""
     url = server.base_url.replace("//", "//user:SECRET5@") + "/chat/completions?key=SECRET3&alt=sse"
     server.script({"json": {"error": {"message": "no such user: SECRET5, SECRET3"}}, "status": 401})
 

@@ -185,7 +185,7 @@ class Handler(BaseHTTPRequestHandler):
                 STATE.rules += json.loads(body)
                 self.reply(200, {})
             case "/reset":
-                STATE.__init__()  # type: ignore[misc]  # the same object, as new
+                STATE.__init__()  # type: ignore[misc]  # as new
                 self.reply(200, {})
             case "/ledger":
                 with STATE.lock:
@@ -267,9 +267,12 @@ class Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, body: bytes, headers: Json, rule: Json) -> None:
         if encoding := rule.get("encoding"):
             body, headers = gzip.compress(body), headers | {"content-encoding": encoding}
-        self._head(status, headers | {"content-length": str(len(body))})
+        missing = 10 if rule.get("end") == "drop" else 0
+        self._head(status, headers | {"content-length": str(len(body) + missing)})
         self.wfile.write(body)
         self.wfile.flush()
+        if missing:
+            raise _Dropped
 
     def _stream(self, parts: list[bytes], rule: Json, content_type: str = "text/event-stream; charset=utf-8") -> None:
         headers = {"content-type": content_type, "transfer-encoding": "chunked"}
