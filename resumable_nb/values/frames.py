@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from resumable_nb.values.writer import Writer
 
 
+_COPIES_ON_WRITE = int(pd.__version__.partition(".")[0]) >= 3
+
+
 def codec(kind: type) -> Codec | None:
     """How the values of one of pandas' types are written; None if there is no exact way."""
     if kind in CODECS:
@@ -50,7 +53,7 @@ def write_values(writer: Writer, values: Any, path: Path, *, is_column: bool = F
         values = values.to_numpy()
     if isinstance(values, np.ndarray):
         if is_column:
-            arrays.claim_memory(writer, values, path, is_column=True)
+            arrays.claim_memory(writer, values, path, is_column=_COPIES_ON_WRITE)
         arrays.write_array(writer, values, node, path)
         node.pop("writeable", None)  # under copy-on-write pandas hands out what it keeps as read-only
         return node

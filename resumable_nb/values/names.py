@@ -33,7 +33,7 @@ class NamesWriter(Writer):
 
     def name(self, name: str, value: object) -> Node:
         """The tree of what `name` stands for; if it cannot be stored, `failed` has the reason."""
-        self._name, size = name, self._size
+        self._name, size = name, self.size
         self.reached[name] = set()
         path = at_key(root("names"), name)
         if type(value) not in (NoneType, bool, int, float) and not is_empty(value) and is_credential_name(name):
@@ -46,7 +46,7 @@ class NamesWriter(Writer):
             self._fail(render(path), TOO_DEEP)
         except RuntimeError as error:
             self._fail(render(path), changed(error))
-        self._depth, self._size = 0, size
+        self._depth, self.size = 0, size
         self._reach(value)
         return None
 

@@ -133,6 +133,7 @@ def _write_set(writer: Writer, value: Any, node: dict[str, Any], path: codec.Pat
     drafts = sorted(
         ((dump(tree := scratch.node(item, where)), tree, item) for item in value), key=lambda draft: draft[0]
     )
+    writer.grow(scratch.size, path)
     if scratch.shared:
         node["items"] = [writer.sealed(item, where) for _text, _tree, item in drafts]
     else:

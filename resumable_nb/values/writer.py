@@ -64,7 +64,8 @@ class Writer:
         self.strict, self.limit_bytes = strict, limit_bytes
         self.shared: dict[int, Shared] = {}
         self.secrets = environment_secrets()
-        self._other, self._size, self._depth = other, 0, 0
+        self.size = 0
+        self._other, self._depth = other, 0
         self._refs: list[tuple[dict[str, Any], Any]] = []
         self._sealed_from = 0
         self._outer: Writer | None = None
@@ -184,7 +185,7 @@ class Writer:
 
     def scratch(self) -> Writer:
         """A writer for parts whose order is not known yet. It shares nothing with this one but blobs and limits."""
-        other = Writer(other=self._other, limit_bytes=self.limit_bytes - self._size, strict=self.strict)
+        other = Writer(other=self._other, limit_bytes=self.limit_bytes - self.size, strict=self.strict)
         other.blobs, other.secrets = self.blobs, self.secrets
         other._depth, other._outer = self._depth, self
         return other
@@ -230,12 +231,12 @@ class Writer:
     def grow(self, size_bytes: int, path: Path) -> None:
         """Count what is about to be written, against the limit."""
         self.check_room(size_bytes, path)
-        self._size += size_bytes
+        self.size += size_bytes
 
     def check_room(self, size_bytes: int, path: Path) -> None:
         """Raises ValueNotStorable if so much more would pass the limit."""
-        if self._size + size_bytes > self.limit_bytes:
-            raise PastLimit(render(path), too_large(self._size + size_bytes, self.limit_bytes))
+        if self.size + size_bytes > self.limit_bytes:
+            raise PastLimit(render(path), too_large(self.size + size_bytes, self.limit_bytes))
 
     def _stand_in(self, value: object, path: Path, error: ValueNotStorable) -> Node:
         if self._other is None:
