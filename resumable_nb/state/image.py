@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import operator
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from resumable_nb.errors import StateError
 
 _EMPTY_CHAIN = hashlib.sha256(b"list").digest()
 _buffers = threading.Lock()
 _decode = json.JSONDecoder().raw_decode
+_quote = json.JSONEncoder(ensure_ascii=False).encode
 _spaces = re.compile(r"[ \t\r\n]*").match
+
+
+def common(one: Sequence[Any], other: Sequence[Any], same: Callable[[Any, Any], bool]) -> tuple[int, int]:
+    """How many elements two sequences have in common at the beginning and, of the rest, at the end."""
+    head = sum(itertools.takewhile(bool, map(same, one, other)))
+    tail = sum(itertools.takewhile(bool, map(same, reversed(one), reversed(other))))
+    return head, min(tail, min(len(one), len(other)) - head)
 
 
 class Text:
@@ -58,15 +68,22 @@ class Items:
         """These elements and more."""
         return Items(texts, after=self)
 
-    def texts(self, start: int = 0) -> list[str]:
-        """The elements from `start` on."""
-        return self._buffer[start : self.count]
+    def texts(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """The elements from `start` on, up to `stop`."""
+        return self._buffer[start : self.count if stop is None else stop]
 
     def begins_with(self, older: Items) -> bool:
         """Whether the elements of `older` come first in this."""
         if older.count > self.count:
             return False
         return older._buffer is self._buffer or self._buffer[: older.count] == older.texts()
+
+    def common(self, other: Items) -> tuple[int, int]:
+        """How many elements two lists have in common at the beginning and, of the rest, at the end."""
+        least = min(self.count, other.count)
+        if other._buffer is self._buffer:
+            return least, 0
+        return common(self.texts(), other.texts(), operator.eq)
 
     @property
     def json(self) -> str:
@@ -209,7 +226,7 @@ Image.EMPTY = Image({})
 
 
 def _member(name: str, text: str) -> str:
-    return f"{json.dumps(name, ensure_ascii=False)}:{text}"
+    return f"{_quote(name)}:{text}"
 
 
 class _Changes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from resumable_nb.errors import ResumableError, StateError
 from resumable_nb.state import migrations, schema
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from resumable_nb import values
 
 _MISSING = object()
+
+
+class _Move(NamedTuple):
+    """A new value of a field: its form (None: what it is encoded to); of a list, how many elements stay around it."""
+
+    name: str
+    form: Form | None
+    value: Any
+    head: int = 0
+    tail: int = 0
 
 
 class Live:
@@ -90,7 +100,7 @@ class Live:
         return self._last
 
     def _new_image(self, forms: dict[str, Form], coder: Coder) -> Image:
-        appends = frozenset(name for name, field in schema.fields_of(self._cls).items() if field.appends)
+        appends = schema.appends_of(self._cls)
         return Image(forms, schema_version=self._cls.schema_version, appends=appends, blobs=coder.pending)
 
     # ------------------------------------------------------------------ putting
@@ -129,19 +139,13 @@ class Live:
         a restart they are objects of their own; so they have to be before it, too.
         """
         with LOCK:
-            forms = {name: self._look(name) for name in self._tracks}
-            moves = [
-                self._decode(name, self._base_forms[name], form) for name, form in forms.items() if self._is_new(name)
-            ]
-            for move in moves:
-                self._put(*move)
+            for name, base in self._base_forms.items():
+                form = self._look(name)
+                if not _is_same(form, base) or not self._tracks[name].is_kept or self._has_other_list(name):
+                    self._put(self._decode(name, base, form))
 
-    def _is_new(self, name: str) -> bool:
-        """Whether a field, as it was just looked at, holds anything else than at the last `set`."""
-        known = self._tracks[name]
-        count = known.form.count if isinstance(known.form, Items) else 1
-        is_other_list = name in self._lists and self._lists[name] is not self._state.__dict__[name]
-        return is_other_list or known.kept < count or not _is_same(known.form, self._base_forms[name])
+    def _has_other_list(self, name: str) -> bool:
+        return name in self._lists and self._lists[name] is not self._state.__dict__[name]
 
     def _rebase(self, image: Image, forms: dict[str, Form]) -> None:
         """The object is at this image already: what is changed from now on is changed against it."""
@@ -162,7 +166,8 @@ class Live:
         migrations.check_fields(self._cls, image.fields)
         targets = image.forms
         self._coder.pending |= image.blobs
-        moves, reset = [], []
+        moves: list[_Move] = []
+        reset: list[str] = []
         for name, form in forms.items():
             target = targets.get(name)
             if target is None:
@@ -170,37 +175,35 @@ class Live:
                 reset += [] if is_default else [name]
             elif form is None or not _is_same(form, target):
                 moves.append(move := self._decode(name, form, target))
-                _fit(self._cls, name, move[3], target, self._coder)
-        fresh = {name: _default(self._cls, name, self._state.__dict__) for name in reset}
-        for name, target, start, value in moves:
-            self._put(name, target, start, value)
-        for name, value in fresh.items():
-            self._put(name, None, 0, value)
+                _fit(self._cls, name, move.value, target, self._coder)
+        moves += [_Move(name, None, _default(self._cls, name, self._state.__dict__)) for name in reset]
+        for move in moves:
+            self._put(move)
         self._after_move(image)
 
-    def _decode(self, name: str, form: Form | None, target: Form) -> tuple[str, Form, int, Any]:
-        """A move from one form to another: field, form, how many elements stay, and what comes after them."""
-        start = min(_common(form, target), self._tracks[name].kept)
-        if isinstance(target, Items):
-            return name, target, start, self._coder.elements(name, target, start)
-        return name, target, start, self._coder.value(name, target)
+    def _decode(self, name: str, form: Form | None, target: Form) -> _Move:
+        """How a field gets from one form to another, with as little as possible made anew."""
+        known = self._tracks[name]
+        if not isinstance(target, Items):
+            return _Move(name, target, self._coder.value(name, target))
+        if not isinstance(form, Items) or not isinstance(known, ItemsTrack):
+            return _Move(name, target, self._coder.elements(name, target))
+        head, tail = map(min, form.common(target), known.kept())
+        return _Move(name, target, self._coder.elements(name, target, head, target.count - tail), head, tail)
 
-    def _put(self, name: str, form: Form | None, start: int, value: Any) -> None:
+    def _put(self, move: _Move) -> None:
         """Give a field its value, and follow it. A list goes into the list that was there at the last `set`."""
-        own = self._state.__dict__
-        if type(value) is list and name in self._lists:
-            kept = self._lists[name]
-            if kept is not own.get(name) and start:
-                kept[:] = own[name][:start]
-            kept[start:] = value
-            value = kept
-        own[name] = value
+        name, own = move.name, self._state.__dict__
+        value: Any = move.value
         known: Any = self._tracks[name]
-        if start:
-            known.settle(value, form, start)
-        else:
+        if type(value) is list:
+            present: list[Any] = own[name] if move.head or move.tail else []
+            value = self._lists.get(name, value)
+            value[:] = [*present[: move.head], *move.value, *present[len(present) - move.tail :]]
+        own[name] = value
+        if not (move.head or move.tail):
             known = self._tracks[name] = track(schema.fields_of(self._cls)[name], self._coder, value)
-            known.settle(value, form)
+        known.settle(value, move.form)
 
     def _after_move(self, image: Image) -> None:
         for name, form in image.forms.items():
@@ -278,18 +281,6 @@ class Live:
 
 def _is_same(one: Form, other: Form) -> bool:
     return one is other or (type(one) is type(other) and one.digest == other.digest)
-
-
-def _common(form: Form | None, target: Form) -> int:
-    """How many elements two lists have in common at their beginning; 0 for anything else."""
-    if not isinstance(form, Items) or not isinstance(target, Items):
-        return 0
-    if target.begins_with(form):
-        return form.count
-    if form.begins_with(target):
-        return target.count
-    pairs = zip(form.texts(), target.texts(), strict=False)
-    return next((i for i, (one, other) in enumerate(pairs) if one != other), 0)
 
 
 def load(cls: type[State], coder: Coder, image: Image) -> tuple[dict[str, Any], dict[str, Form | None]]:

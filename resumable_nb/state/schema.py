@@ -129,6 +129,12 @@ def fields_of(cls: type[State]) -> dict[str, Field]:
     return found
 
 
+@lru_cache(maxsize=256)
+def appends_of(cls: type[State]) -> frozenset[str]:
+    """The names of its append lists."""
+    return frozenset(name for name, field in fields_of(cls).items() if field.appends)
+
+
 def _reducer(where: str, metadata: list[Any]) -> Reducer | None:
     """The callable in `Annotated[…]` that merges. Pydantic's own annotations are none."""
     found = [m for m in metadata if callable(m) and not hasattr(m, "__get_pydantic_core_schema__")]

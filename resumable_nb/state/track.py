@@ -10,7 +10,7 @@ from typing import Any
 from resumable_nb import values
 from resumable_nb.errors import StateError, ValueNotLoadable, ValueNotStorable
 from resumable_nb.state import schema
-from resumable_nb.state.image import Form, Items, Text, split
+from resumable_nb.state.image import Form, Items, Text, common, split
 from resumable_nb.state.watch import Watch
 from resumable_nb.values.secrets import WHY, is_credential_item
 
@@ -66,9 +66,9 @@ class Coder:
             return self.elements(name, form)
         return values.decode(form.json, self.blob, self.resolve, what=f"state.{name}")
 
-    def elements(self, name: str, items: Items, start: int = 0) -> list[object]:
-        """The elements of a list from `start` on, new objects. Raises ValueNotLoadable."""
-        texts = items.texts(start)
+    def elements(self, name: str, items: Items, start: int = 0, stop: int | None = None) -> list[object]:
+        """The elements of a list from `start` up to `stop`, new objects. Raises ValueNotLoadable."""
+        texts = items.texts(start, stop)
         whole = f"[{','.join(texts)}]"
         if _REF not in whole:
             try:
@@ -94,7 +94,7 @@ class TextTrack:
 
     Attributes:
         form: the stored form of the value when it was last looked at.
-        kept: 1 if it is still the object that was there at the last `mark`, else 0.
+        is_kept: whether it is still the object that was there at the last `mark`.
     """
 
     def __init__(self, field: schema.Field, coder: Coder) -> None:
@@ -103,7 +103,7 @@ class TextTrack:
         self._watch = Watch()
         self._own = ""
         self.form: Form = Text("")
-        self.kept = 0
+        self.is_kept = False
 
     def look(self, value: object) -> Form:
         """The stored form of the value now. Raises ValueNotStorable, StateError."""
@@ -115,13 +115,13 @@ class TextTrack:
         if text != self._own:
             check(self._field, value)
             self._own, self.form = text, Text(text)
-        self.kept = self.kept if value is self._value else 0
+        self.is_kept &= value is self._value
         self._value, self._watch = value, watch
         return self.form
 
     def mark(self) -> None:
         """Count what is there now as kept."""
-        self.kept = 1
+        self.is_kept = True
 
     def settle(self, value: object, form: Form | None = None) -> None:
         """Take the value as what has this form: it was decoded from it. None: as what it is encoded to."""
@@ -148,7 +148,6 @@ class ItemsTrack:
 
     Attributes:
         form: the stored form of the list when it was last looked at.
-        kept: how many elements at its beginning are still the objects that were there at the last `mark`.
     """
 
     form: Items
@@ -157,8 +156,8 @@ class ItemsTrack:
         self._field, self._coder = field, coder
         self._elements: list[object] = []
         self._chunks: list[_Chunk] = []
+        self._marked, self._count = self._elements, 0
         self.form = Items()
-        self.kept = 0
 
     def look(self, value: list[object]) -> Items:
         """The stored form of the list now. Raises ValueNotStorable, StateError."""
@@ -170,23 +169,30 @@ class ItemsTrack:
             self._append(value[count:], count)
         return self.form
 
-    def settle(self, value: list[object], form: Items | None = None, start: int = 0) -> None:
-        """Take the elements from `start` on as what has this form; those before it are as they were looked at.
-
-        Without a form: all of them, as what they are encoded to.
-        """
+    def settle(self, value: list[object], form: Items | None = None) -> None:
+        """Take the list as what has this form (None: as what it is encoded to). It was just looked at, or is new."""
         form = form or Items(self._coder.texts(self._field.name, value, range(len(value))))
-        first = start - start % CHUNK
-        chunks = [_Chunk(value[at : at + CHUNK]) for at in range(first, len(value), CHUNK)]
-        for at, chunk in zip(range(first, len(value), CHUNK), chunks, strict=True):
-            chunk.own = {i: self._text(value[i], i) for i in _opaque(chunk.watch, value[at : at + CHUNK], at)}
-        self._chunks[first // CHUNK :] = chunks
+        borders, old = range(0, len(value), CHUNK), self._chunks
+        self._chunks = [self._chunk(value, at, [True] * len(old)) for at in borders]
+        for at, chunk, before in itertools.zip_longest(borders, self._chunks, old[: len(self._chunks)]):
+            if chunk is not before:
+                chunk.own = {i: self._text(value[i], i) for i in _opaque(chunk.watch, value[at : at + CHUNK], at)}
         self._elements, self.form = value.copy(), form
         self.mark()
 
     def mark(self) -> None:
         """Count what is there now as kept."""
-        self.kept = len(self._elements)
+        self._marked, self._count = self._elements, len(self._elements)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the elements are the objects that were there at the last `mark`."""
+        head, _ = self.kept()
+        return head == len(self._elements) == self._count
+
+    def kept(self) -> tuple[int, int]:
+        """How many elements at the beginning and at the end are the objects that were there at the last `mark`."""
+        return common(self._elements, self._marked[: self._count], operator.is_)
 
     def _text(self, element: object, place: int) -> str:
         return self._coder.compared(self._field.name, element, f"state.{self._field.name}[{place}]")
@@ -229,8 +235,6 @@ class ItemsTrack:
                 check(self._field, [value[i]], i)
         for at, chunk in zip(range(0, len(value), CHUNK), chunks, strict=True):
             chunk.own = {i: fresh[i] for i in _opaque(chunk.watch, value[at : at + CHUNK], at)}
-        same = itertools.takewhile(bool, map(operator.is_, self._elements, value))
-        self.kept = min(self.kept, sum(same))
         self._elements, self._chunks = value, chunks
         if texts != old:
             self.form = Items(texts)
@@ -250,9 +254,7 @@ class ItemsTrack:
         now, before = value[at : at + CHUNK], self._elements[at : at + CHUNK]
         place = at // CHUNK
         if place < len(sound) and sound[place] and len(now) == len(before) and all(map(operator.is_, now, before)):
-            kept = _Chunk([])
-            kept.watch = self._chunks[place].watch
-            return kept
+            return self._chunks[place]
         return _Chunk(now)
 
 

@@ -26,7 +26,6 @@ from pydantic import BaseModel
 _flatten = chain.from_iterable
 _attributes = operator.attrgetter("__dict__")
 _fields_set = operator.attrgetter("__pydantic_fields_set__")
-_Stream = Callable[[list[Any]], Iterator[Any]]
 
 _ATOMS = {
     *(NoneType, bool, int, float, complex, str, bytes, range, EllipsisType, NotImplementedType),
@@ -34,25 +33,33 @@ _ATOMS = {
     *(PosixPath, PurePosixPath, WindowsPath, PureWindowsPath),
 }
 _FROZEN = (tuple, frozenset)
-_OBJECT: tuple[_Stream, ...] = (
-    lambda found: map(type, found),
-    lambda found: _flatten(map(_attributes, found)),
-    lambda found: _flatten(map(dict.values, map(_attributes, found))),
-)
-_CONTENTS: dict[str, tuple[_Stream, ...]] = {
-    "list": (_flatten,),
-    "dict": (_flatten, lambda found: _flatten(map(dict.values, found))),
-    "object": _OBJECT,
-    "model": (*_OBJECT, lambda found: _flatten(map(_fields_set, found))),
-}
-"""What containers hold, as flat streams."""
-_SIZES: dict[str, _Stream] = {
-    "list": lambda found: map(len, found),
-    "dict": lambda found: map(len, found),
-    "object": lambda found: map(len, map(_attributes, found)),
-    "model": lambda found: chain(map(len, map(_attributes, found)), map(len, map(_fields_set, found))),
-}
-"""How much each holds. Without this an item could move from one container to the next unseen."""
+_WATCHED = ("list", "dict", "object", "model")
+
+
+def _of_lists(found: list[Any]) -> tuple[Iterator[Any], ...]:
+    return (_flatten(found),)
+
+
+def _of_dicts(found: list[Any]) -> tuple[Iterator[Any], ...]:
+    return _flatten(found), _flatten(map(dict.values, found))
+
+
+def _of_types(found: list[Any]) -> tuple[Iterator[Any], ...]:
+    return (map(type, found),)
+
+
+_Group = tuple[Callable[[list[Any]], tuple[Iterator[Any], ...]], list[Any], bool]
+"""How to read some containers as flat streams, the containers, and whether they have sizes that may change."""
+
+
+def _groups(kind: str, found: list[Any]) -> list[_Group]:
+    """What containers of a kind hold."""
+    if kind == "list":
+        return [(_of_lists, found, True)]
+    if kind == "dict":
+        return [(_of_dicts, found, True)]
+    groups: list[_Group] = [(_of_types, found, False), (_of_dicts, list(map(_attributes, found)), True)]
+    return groups if kind == "object" else [*groups, (_of_lists, list(map(_fields_set, found)), True)]
 
 
 @lru_cache(maxsize=1024)
@@ -93,8 +100,8 @@ class Watch:
 
     def __init__(self, values: Iterable[object] = ()) -> None:
         self._found: dict[str, list[Any]] = {}
-        self._held: dict[str, list[list[Any]]] = {}
-        self._sizes: dict[str, list[int]] = {}
+        self._held: dict[str, list[list[Any]]] = {}  # kind → streams
+        self._sizes: dict[str, list[list[int]]] = {}  # kind → sizes by group: no item can move on to the next unseen
         self._seen: set[int] = set()
         self._keep: list[Any] = []  # frozen containers stay alive, so that no id is given again
         self.is_opaque = False
@@ -115,36 +122,36 @@ class Watch:
                 self.is_opaque = True
             elif kind != "atom" and id(part) not in self._seen:
                 self._seen.add(id(part))
-                (self._found.setdefault(kind, []) if kind in _CONTENTS else self._keep).append(part)
+                (self._found.setdefault(kind, []) if kind in _WATCHED else self._keep).append(part)
                 stack.extend(_parts(part, kind))
 
     def _record(self) -> None:
         for kind, found in self._found.items():
-            self._sizes[kind] = list(_SIZES[kind](found))
-            self._held[kind] = [list(contents(found)) for contents in _CONTENTS[kind]]
+            groups = _groups(kind, found)
+            self._sizes[kind] = [list(map(len, parts)) for _, parts, sized in groups if sized]
+            self._held[kind] = [list(stream) for read, parts, _ in groups for stream in read(parts)]
 
     def absorb(self, other: Watch) -> None:
         """Watch what another one watches, too."""
         for kind, found in other._found.items():
             self._found.setdefault(kind, []).extend(found)
-            self._sizes.setdefault(kind, []).extend(other._sizes[kind])
-            mine = self._held.setdefault(kind, [[] for _ in _CONTENTS[kind]])
-            for held, more in zip(mine, other._held[kind], strict=True):
-                held.extend(more)
+            for mine, more in ((self._sizes, other._sizes), (self._held, other._held)):
+                own = mine.setdefault(kind, [[] for _ in more[kind]])
+                for part, longer in zip(own, more[kind], strict=True):
+                    part.extend(longer)
         self._keep += other._keep
         self.is_opaque |= other.is_opaque
 
     def is_unchanged(self) -> bool:
         """Whether all containers hold what they held. Says nothing of opaque parts."""
-        return all(
-            list(_SIZES[kind](found)) == self._sizes[kind]
-            and all(all(map(operator.is_, *pair)) for pair in self._streams(kind, found))
-            for kind, found in self._found.items()
-        )
+        return all(self._is_same(kind, found) for kind, found in self._found.items())
 
-    def _streams(self, kind: str, found: list[Any]) -> Iterator[tuple[list[Any], Iterator[Any]]]:
-        """What was held beside what is held now. The sizes are equal, so that both end together."""
-        return ((held, contents(found)) for held, contents in zip(self._held[kind], _CONTENTS[kind], strict=True))
+    def _is_same(self, kind: str, found: list[Any]) -> bool:
+        groups = _groups(kind, found)
+        if [list(map(len, parts)) for _, parts, sized in groups if sized] != self._sizes[kind]:
+            return False
+        streams = (stream for read, parts, _ in groups for stream in read(parts))  # as long as what was held
+        return all(all(map(operator.is_, *pair)) for pair in zip(self._held[kind], streams, strict=True))
 
 
 def _parts(part: Any, kind: str) -> Iterable[object]:
