@@ -54,6 +54,11 @@ class Session:
         self._lost: ThreadTakenOver | None = None
         self._is_closed = False
 
+    @property
+    def lost(self) -> ThreadTakenOver | None:
+        """Who took the thread over, if somebody did, as of the last look at the store."""
+        return self._lost
+
     def append(self, *new: Row) -> list[int]:
         """Append rows, all or none, in one INSERT. On return they are on disk and carry their numbers, given here too.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from resumable_nb.errors import ThreadTakenOver, UsageError
+from resumable_nb.errors import UsageError
 from resumable_nb.journal import Row
 from resumable_nb.notebook import panels, source
 from resumable_nb.notebook.extension import Extension, no_step_here
@@ -142,11 +142,8 @@ class Commands:
         kernel = self._extension.kernel
         if kernel is None or found.take_over or vars(found) != self._opened_with:
             return False
-        try:
-            kernel.thread.session.refresh()
-        except ThreadTakenOver:
-            return False
-        return True
+        kernel.thread.session.refresh()
+        return kernel.thread.session.lost is None
 
     def _open(self, found: argparse.Namespace) -> None:
         shell, before = self._extension.shell, self._extension.kernel

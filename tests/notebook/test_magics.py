@@ -152,6 +152,44 @@ def test_another_thread_can_be_opened(nb: Screen) -> None:
     assert nb.execute("y = 1\ny", "four").results == ["1"]
 
 
+def test_a_fork_goes_its_own_way(nb: Screen) -> None:
+    """A thread made by `%resumable fork` has the steps so far, and leaves the first one alone."""
+    nb.cells |= {"one": STEP, "two": "%%resumable two\nstate.update(findings=['f2'])"}
+    nb.save()
+    nb.run("open", "one")
+    seq = nb.value("thread.history()[-1]['seq']")
+    nb.run("two")
+    assert "`%resumable open u`" in nb.execute(f"%resumable fork {seq} u", "tool").said
+    nb.cells["open"] = OPEN.replace("open t", "open u")
+    nb.save()
+    nb.restart()
+    assert nb.run("open").status == "ok"
+
+    assert nb.value("list(thread.state.findings)") == ["f1"]
+    assert "restored" in nb.run("one").said
+
+
+def test_a_thread_can_be_taken_over_and_back(nb: Screen, tmp_path: Path) -> None:
+    """A thread that a live kernel has is refused, unless it is taken over; then the first can write no more."""
+    nb.cells["one"] = STEP
+    nb.save()
+    nb.run("open")
+    other = Screen(tmp_path, **nb.cells)
+    other.start()
+    try:
+        assert other.run("open").error.startswith("ThreadInUse")
+        assert other.execute(f"{OPEN} --take-over", "open").status == "ok"
+        assert other.run("one").status == "ok"
+        assert nb.execute("state.query = 'mine'", "edit").error.startswith("ThreadTakenOver")
+        assert nb.run("open").error.startswith("ThreadInUse")
+        assert nb.execute(f"{OPEN} --take-over", "open").status == "ok"
+
+        assert "restored" in nb.run("one").said
+        assert other.execute("state.query = 'x'", "one").error.startswith("ThreadTakenOver")
+    finally:
+        other.stop()
+
+
 def test_loading_twice_and_unloading(nb: Screen) -> None:
     """Loading or reloading again does no harm, and unloading leaves the shell as it was."""
     state = (
