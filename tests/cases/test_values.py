@@ -28,7 +28,7 @@ DESCRIBE = """def describe(v, depth=0):
         return (kind, sorted(map(repr, map(describe, v))))
     if isinstance(v, (list, tuple)):
         return (kind, [describe(x) for x in v])
-    if hasattr(v, 'utcoffset'):
+    if hasattr(v, 'utcoffset') and v is not pd.NaT:
         return (kind, repr(v), getattr(v, 'fold', None), str(v.utcoffset()), str(getattr(v.tzinfo, 'key', v.tzinfo)), str(getattr(v, 'unit', '')))
     text = repr(v)
     return (kind, text if len(text) < 300 else (len(text), hash_of(v)))
