@@ -15,7 +15,7 @@ from resumable_nb.cells import BASE, STATE, Cell, Order, Record, first_of
 from resumable_nb.errors import RunFirst
 from resumable_nb.fingerprint import Facts
 from resumable_nb.fold import Fold
-from resumable_nb.names import MODULE, Names
+from resumable_nb.names import DEFINED, MODULE, Names
 
 _BASE_CELL = Cell(BASE, None, "")
 
@@ -201,7 +201,7 @@ class Places:
         Raises:
             RunFirst: A value is to be had nowhere; the error names the cell that makes it.
         """
-        names = self.walk(above)
+        everywhere = names = self.walk(above)
         state = names[STATE]
         if cell.step is None:
             names = {n: x for n, x in names.items() if n == STATE or self.skipped(x.writer)}
@@ -209,8 +209,9 @@ class Places:
         at_hand = {n for n in needed if not n.startswith(MODULE) and (cell.step is not None or n in names)}
         placed = {n: names.get(n, NOTHING) for n in at_hand}
         missing = {n: left for n, left in placed.items() if left.blame or not self._at_hand(n, left)}
+        missing |= self._classes_of(placed, everywhere)
         if missing:
-            self._stop(cell, above, missing)
+            self.stop(cell, above, missing)
         return Entry(placed, needed, state)
 
     def _at_hand(self, name: str, left: Left) -> bool:
@@ -221,15 +222,22 @@ class Places:
             return False
         return not left.facts.storable or self.definable(left)
 
+    def _classes_of(self, placed: Mapping[str, Left], names: Mapping[str, Left]) -> dict[str, Left]:
+        """Names that are not bound and that values of a record cannot be restored without."""
+        restored = {n: x for n, x in placed.items() if n != STATE and x.digest != self._now(n)}
+        reads = {r for x in restored.values() if x.facts and x.facts.kind == "value" for r in x.facts.reads}
+        return {r: names[r] for r in reads - placed.keys() if r in names and self._now(r) is None}
+
     def definable(self, left: Left) -> bool:
         """Whether an import, def or class statement of the cell, whose source is at hand, makes the value."""
-        if left.facts is None or left.facts.kind not in ("function", "class", "module"):
+        if left.facts is None or left.facts.kind not in DEFINED:
             return False
         source = self.sources.get(left.writer.code.digest)
         name = next((n for n, f in (left.record.kept if left.record else {}).items() if f is left.facts), None)
         return bool(source and name and source.code.definitions({name}))
 
-    def _stop(self, cell: Cell, above: Iterable[Cell], missing: Mapping[str, Left]) -> None:
+    def stop(self, cell: Cell, above: Iterable[Cell], missing: Mapping[str, Left]) -> None:
+        """Name the cell to run first: the topmost that makes one of these. Raises RunFirst."""
         target = first_of(above, {left.blame or left.writer.cell_id for left in missing.values()})
         what = "the state" if STATE in missing else ", ".join(f"`{n}`" for n in sorted(missing))
         if target is None:

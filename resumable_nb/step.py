@@ -5,6 +5,7 @@ The order of events for every cell: `begin` (before any of its code runs), then 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -15,10 +16,10 @@ from typing import Any, Literal
 from resumable_nb import failpoints, fingerprint, scope, values
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
 from resumable_nb.commit import checkpoint_row, failed_again, report, rows_to, state_facts, take_notices
-from resumable_nb.errors import NameTaken, StateError, StateMismatch, UsageError
+from resumable_nb.errors import NameTaken, StateError, StateMismatch, UsageError, ValueNotLoadable
 from resumable_nb.fingerprint import Facts
 from resumable_nb.journal import Row
-from resumable_nb.names import MODULE, Names
+from resumable_nb.names import DEFINED, MODULE, Names
 from resumable_nb.place import Entry, Left, Places
 from resumable_nb.scope import Run, Scope
 from resumable_nb.state import Image, State
@@ -159,7 +160,7 @@ class Kernel:
         above = self.places.above(cell, order)
         self._refuse_twins(cell, above)
         at = self.places.enter(cell, above)
-        self._bind(at.placed)
+        self._bind(cell, above, at.placed)
         entry, image = self._put_state(above, at)
         before = {n: self._facts_at_start(n, at.placed, image) for n in at.needed}
         if cell.step is None:
@@ -182,28 +183,34 @@ class Kernel:
             return None if digest is None else Facts(digest=digest, kind="module", summary=name)
         return placed[name].facts if name in placed else self.names.facts(name)
 
-    def _bind(self, placed: Mapping[str, Left]) -> None:
+    def _bind(self, cell: Cell, above: list[Cell], placed: Mapping[str, Left]) -> None:
         """R4: bind what is not as its place has it."""
         other = {n: x for n, x in placed.items() if n != STATE and x.digest != self._digest_now(n)}
         for name in [n for n, x in other.items() if self.names.kept(n, x.facts)]:
             self.names.put_back(name, other.pop(name).facts)
-        by_run: dict[int, list[str]] = {}
+        by_run: dict[int, dict[str, Left]] = {}
         for name, left in other.items():
             assert left.record is not None
-            if left.facts is not None and left.facts.kind in ("function", "class", "module"):
-                self._define(left.record, {name})
+            if left.facts is not None and left.facts.kind in DEFINED:
+                self._define(name, left)
             else:
-                by_run.setdefault(left.record.source_seq, []).append(name)
-        for name_list in by_run.values():
-            self._restore(placed[name_list[0]].record, set(name_list))
+                by_run.setdefault(left.record.source_seq, {})[name] = left
+        for lefts in by_run.values():
+            with contextlib.suppress(ValueNotLoadable):
+                self._restore(next(iter(lefts.values())).record, set(lefts))
+        missing = {n: x for n, x in other.items() if x.digest != self._digest_now(n)}
+        if missing:  # such as a value whose class is not defined here: running the step makes it anew
+            self.places.stop(cell, above, missing)
 
     def _digest_now(self, name: str) -> str | None:
         facts = self.names.facts(name)
         return facts.digest if facts else None
 
-    def _define(self, record: Record, names: set[str]) -> None:
-        source = self.places.sources[record.cell.code.digest]
-        self.names.define(source.code, names)
+    def _define(self, name: str, left: Left) -> None:
+        """Execute the statement that defines it; it may need what is not there."""
+        source = self.places.sources[left.writer.code.digest]
+        with contextlib.suppress(Exception):
+            self.names.define(source.code, {name})
 
     def _restore(self, record: Record | None, only: set[str] | None = None) -> None:
         assert record is not None
@@ -261,7 +268,7 @@ class Kernel:
         found = fold.run_like(cell, key)
         rebuilt: list[str] = []
         if found is not None:
-            rebuilt = self._not_at_hand(cell, found) or self._bring_names(cell, found)
+            rebuilt = self._not_at_hand(cell, found) or self._bring_names(cell, found, before)
             if not rebuilt:
                 return self._skip(cell, above, found)
         why = self._why(cell, before, found, rebuilt)
@@ -289,27 +296,40 @@ class Kernel:
         for name, facts in found.kept.items():
             if name == STATE or facts is None or facts.digest == self._digest_now(name):
                 continue
-            if facts.kind in ("function", "class", "module") and cell.code.definitions({name}):
+            if facts.kind in DEFINED and cell.code.definitions({name}):
                 continue
             if facts.storable or name in found.lost:
                 missing.append(f"`{name}`")
         return missing
 
-    def _bring_names(self, cell: Cell, found: Record) -> list[str]:
+    def _bring_names(self, cell: Cell, found: Record, before: Mapping[str, Facts | None]) -> list[str]:
         """Bind what the run left. Returns names that turned out not to be had without running it again."""
         differing = {n for n, f in found.kept.items() if n != STATE and (f and f.digest) != self._digest_now(n)}
         gone = {n for n in differing if found.kept[n] is None}
-        defined = {n for n in differing - gone if (f := found.kept[n]) and f.kind in ("function", "class", "module")}
+        defined = {n for n in differing - gone if (f := found.kept[n]) and f.kind in DEFINED}
+        why = ""
         try:
             if defined:
                 self.names.define(cell.code, defined)
             if differing - defined - gone:
                 self._restore(found)
         except Exception as error:  # noqa: BLE001 - whatever the notebook's own import or class statement raises
-            return [f"`{'`, `'.join(sorted(differing - gone))}` ({error})"]
+            why = f" ({error})"
         for name in gone:
             self.namespace.pop(name, None)
+            self.names.forget([name])
+        wrong = {n for n in differing if (f := found.kept[n]) and f.digest != self._digest_now(n)}
+        if wrong or why:
+            self._put_back(before)
+            return [f"`{'`, `'.join(sorted(wrong or differing))}`{why}"]
         return []
+
+    def _put_back(self, before: Mapping[str, Facts | None]) -> None:
+        """The step has to start from its inputs after all."""
+        for name, facts in before.items():
+            changed = name != STATE and not name.startswith(MODULE) and (facts and facts.digest) != self._digest_now(name)
+            if changed and self.names.kept(name, facts):
+                self.names.put_back(name, facts)
 
     def _skip(self, cell: Cell, above: list[Cell], found: Record) -> Decision:
         """The step is done: exit state and names come from the record."""
@@ -530,7 +550,7 @@ class Kernel:
         return facts is not None and not facts.storable
 
     def _say_lost(self, lost: Mapping[str, str], kept: Mapping[str, Facts | None]) -> list[str]:
-        rebuilt = {n: why for n, why in lost.items() if (f := kept[n]) and f.kind not in ("function", "class", "module")}
+        rebuilt = {n: why for n, why in lost.items() if (f := kept[n]) and f.kind not in DEFINED}
         if not rebuilt:
             return []
         names = "; ".join(f"`{n}` ({why})" for n, why in sorted(rebuilt.items()))

@@ -19,7 +19,7 @@ from resumable_nb.journal import Row
 from resumable_nb.opening import open_notebook
 from tests.model import outside, reference_model
 from tests.model.oracle import STATE, Cell, Names, Value, line
-from tests.model.outside import Client, Killed, World
+from tests.model.outside import Client, Killed, World, deep
 
 OPENING = "open"  # the id of the cell that opens the thread
 ENDED = ("skipped", "ran", "ordinary")
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 def opening_cell() -> cells.Cell:
     """The first cell of every notebook: it imports, and opens the thread."""
-    return cells.Cell(OPENING, None, "from tests.model.outside import Client, act, ask")
+    return cells.Cell(OPENING, None, "from dataclasses import dataclass\nfrom tests.model.outside import Client, act, ask")
 
 
 def engine_cell(cell: Cell) -> cells.Cell:
@@ -70,7 +70,7 @@ class Process:
         self.start: Value = (query, ())
         self.number, self.opening = next(_numbers), object()
         with self.running():
-            self._execute(opening_cell().source)
+            execute(opening_cell().source, self.namespace)
             self.kernel = open_notebook(
                 self.thread_id,
                 namespace=self.namespace,
@@ -133,7 +133,7 @@ class Process:
         """The opening cell runs again, as in Run All: the thread is open, so it is an ordinary cell."""
         with self.running():
             self.kernel.begin(opening_cell(), order)
-            self._execute(opening_cell().source)
+            execute(opening_cell().source, self.namespace)
             self.kernel.commit()
 
     def run(self, cell: Cell, order: cells.Order) -> Outcome:
@@ -160,7 +160,7 @@ class Process:
             return Outcome("skipped", lines=decision.line)
         assert decision.action == ("run" if cell.step else "plain")
         try:
-            self._execute(cell.source)
+            execute(cell.source, self.namespace)
         except (Exception, KeyboardInterrupt) as error:
             self.kernel.fail(error)
             if isinstance(error, ThreadTakenOver | KeyboardInterrupt | ConnectionError):
@@ -169,28 +169,15 @@ class Process:
         said = self.kernel.commit()
         return Outcome("ran" if cell.step else "ordinary", lines=" ".join([decision.line, *said]))
 
-    def _execute(self, source: str) -> None:
-        """As IPython does: every text has a file name of its own, so that functions know their source."""
-        name = f"<cell {next(_numbers)}>"
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        exec(compile(source, name, "exec"), self.namespace)
-
     # ------------------------------------------------------------------ what is to be seen
     @property
     def state(self) -> tuple[str, tuple[str, ...]]:
         """Query and findings that code would see."""
-        state = self.namespace[STATE]
-        return state.query, tuple(state.findings)
+        return visible_state(self.namespace[STATE])
 
     def visible(self) -> Names:
         """The names that cells bound, and the state, in the oracle's terms."""
-        found: Names = {STATE: self.state}
-        for name, value in self.namespace.items():
-            if isinstance(value, list | Client):
-                found[name] = tuple(value)
-            elif isinstance(value, types.FunctionType) and value.__module__ == "__main__":
-                found[name] = ("function", _normal(inspect.getsource(value)))
-        return found
+        return visible_names(self.namespace)
 
     def above(self, cell: Cell, order: cells.Order) -> list[tuple[str, str | None, str]]:
         """The cells that the engine takes to be above, as they were last executed."""
@@ -203,6 +190,33 @@ class Process:
     def knows(self, cell: Cell, order: cells.Order, above: list[Cell]) -> bool:
         """Whether the engine takes these cells to be above, in this order, as they stand here."""
         return self.above(cell, order) == [keys(engine_cell(c)) for c in above]
+
+
+def execute(source: str, namespace: dict[str, Any]) -> None:
+    """Run a cell as IPython does: every text has a file name of its own, so that functions know their source."""
+    name = f"<cell {next(_numbers)}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec", dont_inherit=True), namespace)
+
+
+def visible_state(state: Any) -> tuple[str, tuple[str, ...]]:
+    """Query and findings."""
+    return state.query, tuple(state.findings)
+
+
+def visible_names(namespace: dict[str, Any]) -> Names:
+    """What a namespace holds that cells bound, and the state, in the oracle's terms."""
+    found: Names = {STATE: visible_state(namespace[STATE])}
+    for name, value in namespace.items():
+        if isinstance(value, list | Client):
+            found[name] = deep(list(value))
+        elif type(value).__name__ == "P":
+            found[name] = ("P", deep(value.x), value.kind)
+        elif isinstance(value, type) and value.__module__ == "__main__":
+            found[name] = ("class", value.kind)
+        elif isinstance(value, types.FunctionType) and value.__module__ == "__main__" and name != "ask":
+            found[name] = ("function", _normal(inspect.getsource(value)))
+    return found
 
 
 def keys(cell: cells.Cell) -> tuple[str, str | None, str]:

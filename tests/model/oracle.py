@@ -20,8 +20,10 @@ START: Value = ("", ())  # the state: query (assigned), findings (appended)
 
 # Operations whose first argument is a name that they bind; that read the name at this argument; that use the state.
 _BINDS = {"let", "maybe", "push", "copy", "del", "into", "len", "client", "def"}
+_BINDS |= {"alias", "nest", "plus", "star", "inner", "lambda", "default", "closure", "defglobal", "defpush"}
 _READS = {"maybe": 0, "push": 0, "del": 0, "call": 0, "addvar": 0, "copy": 1, "about": 1}
 _STATE = {"ask", "about", "into", "act", "add", "addvar", "set", "init", "len", "maybe"}
+_STATE |= {"update", "assign", "extend", "pop", "head"}
 
 _SOURCE = {
     "ask": "state.findings.append(ask({0!r}))",
@@ -32,6 +34,11 @@ _SOURCE = {
     "addvar": "state.findings.append(str(tuple({0})))",
     "set": "state.query = {0!r}",
     "init": "state.findings.clear()",
+    "update": "state.update(findings=[{0!r}])",
+    "assign": "state.findings = [{0!r}]",
+    "extend": "state.findings += [{0!r}]",
+    "pop": "if state.findings: state.findings.pop()",
+    "head": "state.findings[:1] = [{0!r}]",
     "len": "{0} = [str(len(state.findings))]",
     "let": "{0} = [{1!r}]",
     "maybe": "if state.findings: {0} = [{1!r}]",
@@ -41,7 +48,26 @@ _SOURCE = {
     "client": "{0} = Client({1!r})",
     "call": "{0}()",
     "raise": "raise ValueError",
+    # Only Python knows what these do: see `by_python`.
+    "alias": "{0} = {1}",
+    "nest": "{0} = [{1}]",
+    "plus": "{0} += [{1!r}]",
+    "star": "{0} = [*{1}, {2!r}]",
+    "swap": "v, w = w, v",
+    "inner": "isinstance({0}[0], list) and {0}[0].append({1!r})",
+    "lambda": "{0} = lambda: state.findings.append({1!r})",
+    "default": "def {0}(a={1}): state.findings.append(str(a))",
+    "closure": "{0} = (lambda a: lambda: state.findings.append(str(a)))({1})",
+    "defglobal": "def {0}():\n    global {1}\n    {1} = [{2!r}]",
+    "defpush": "def {0}(): {1}.append({2!r})",
+    "class": "@dataclass\nclass P:\n    x: list\n    kind: str = {0!r}",
+    "new": "p = P([{0!r}])",
+    "hold": "p = P({0})",
+    "touch": "p.x.append({0!r})",
+    "tell": "state.findings.append(str(p.x) + p.kind)",
+    "loop": "for w in [['x'], {0}]: state.findings.append(str(w))",
 }
+_WRITES = {"swap": {"v", "w"}, "class": {"P"}, "new": {"p"}, "hold": {"p"}, "touch": {"p"}, "loop": {"w"}}
 
 
 class Cell(NamedTuple):
@@ -67,7 +93,8 @@ class Cell(NamedTuple):
 
     def writes(self) -> set[str]:
         """Names that its source binds; a step always leaves a state."""
-        return {op[1] for op in self.code if op[0] in _BINDS} | ({STATE} if self.step else set())
+        found = {op[1] for op in self.code if op[0] in _BINDS} | ({STATE} if self.step else set())
+        return found.union(*(_WRITES.get(op[0], ()) for op in self.code))
 
     def makes(self, *kinds: str) -> bool:
         """Whether one of these operations is in it."""
@@ -134,6 +161,10 @@ def execute(
             case "addvar", v: found += (str(shown(read(v))),)
             case "set", x: query = x
             case ("init",): found = ()
+            case ("update" | "extend"), x: found += (x,)
+            case "assign", x: found = (x,)
+            case ("pop",): found = found[:-1]
+            case "head", x: found = (x, *found[1:])
             case "len", v: names[v] = (str(len(found)),)
             case "let", v, x: names[v] = (x,)
             case "maybe", v, x: names[v] = (x,) if found else names.get(v)

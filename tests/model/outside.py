@@ -10,6 +10,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from resumable_nb.journal import Row
 from resumable_nb.scope import scope
@@ -101,8 +102,12 @@ def enter(world: World) -> None:
 
 def prompt_of(request: str) -> Prompt:
     """The prompt of a recorded request."""
-    text, value, query, findings = json.loads(request)["body"]
-    return text, value and tuple(value), query, tuple(findings)
+    return deep(json.loads(request)["body"])
+
+
+def deep(value: Any) -> Any:
+    """Lists, and those in them, as tuples."""
+    return tuple(map(deep, value)) if isinstance(value, list | tuple) else value
 
 
 def ask(text: str, value: Iterable[str] | None = None) -> str:

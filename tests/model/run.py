@@ -1,4 +1,4 @@
-"""Long runs by hand: `python -m tests.model.run [N] [SEED] [OPERATIONS]`.
+"""Long runs by hand: `python -m tests.model.run [N] [SEED] [rich]`.
 
 Prints what was done and compared, and the shortest counterexample of each kind.
 """
@@ -18,16 +18,16 @@ from tests.model.session import OPERATIONS, ORDERS, Failure, Person
 _THREADS_PER_STORE = 50
 
 
-def trial(seed: int, store: Path, tally: Counter[str], operations: list[str] = OPERATIONS) -> Failure | None:
+def trial(seed: int, store: Path, tally: Counter[str], *, rich: bool = False) -> Failure | None:
     """One random sequence; the failure, if there is one."""
     rng = random.Random(seed)
     person = None
     try:
-        person = Person(rng.choice, store, f"thread {seed}", order=rng.choice(ORDERS), tally=tally)
+        person = Person(rng.choice, store, f"thread {seed}", order=rng.choice(ORDERS), rich=rich, tally=tally)
         if rng.random() < 0.8:
             person.run_all()
         for _ in range(rng.randint(1, 12)):
-            person.do(rng.choice(operations))
+            person.do(rng.choice(OPERATIONS))
         person.finish()
     except Failure as failure:
         return named(failure, seed, person)
@@ -43,14 +43,16 @@ def named(failure: Failure, seed: int, person: Person | None) -> Failure:
     return failure
 
 
-def main(n: int = 1000, seed: int = 0, *operations: str) -> int:
+def main(n: int = 1000, seed: int = 0, rich: str = "") -> int:
     """Run `n` sequences; 1 if there is a counterexample."""
     tally, failures, began = Counter[str](), list[Failure](), time.monotonic()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         for s in range(seed, seed + n):
             store = Path(folder) / f"{s // _THREADS_PER_STORE}.duckdb"
-            failure = trial(s, store, tally, list(operations) or OPERATIONS)
-            failures += [failure] if failure else []
+            failure = trial(s, store, tally, rich=bool(rich))
+            if failure:
+                failures.append(failure)
+                print(f"seed {s}: {str(failure)[:200]}", flush=True)
     print(", ".join(f"{k} {v}" for k, v in sorted(tally.items())))
     kinds = Counter(str(f).split(":")[0] for f in failures)
     print(len(failures), "counterexamples in", n, f"sequences, {time.monotonic() - began:.0f} s", dict(kinds))

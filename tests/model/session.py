@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from resumable_nb import cells
 from resumable_nb.errors import ThreadNotFound, ThreadTakenOver
+from tests.model import by_python
 from tests.model import reference_model as model
 from tests.model.notebook import ENDED, Outcome, Process, engine_cell, in_words, is_dense, opening_cell, stored_state
 from tests.model.oracle import STATE, Cell, Names, Operation, Prompt, Raised, digest, linear, visible
@@ -36,13 +37,16 @@ Choose = Callable[[Sequence[Any]], Any]
 
 STEP = "ask X|ask X|about X V|about X V|about X c|into V X|act K|call F|call F|raise".split("|")
 ANY = "let V X|let V X|push V X|push V X|len V|copy V V|maybe V X|client c X|add X|add X|addvar V|set X|init|del V".split("|")
-ANY += "def F about X V|def F addvar V|def F add X".split("|")
+ANY += "def F about X V|def F addvar V|def F add X|update X|assign X|extend X|pop|head X".split("|")
+RICH = "alias V V|alias V V|nest V V|plus V X|star V V X|swap|inner V X|lambda F X|default F V|closure F V|defglobal F V X"
+RICH_ANY = (RICH + "|defpush F V X|class X|new X|hold V|touch X|touch X|tell|tell|loop V").split("|")
 SETUP = "let v X|let w X|client c X|def f about X V|def g addvar V".split("|")
 WORDS = {"X": "xyz", "V": "vvw", "F": "fg", "K": "jklm"}
 ORDERS = ("file", "screen", "ids")
 OPERATIONS = (
     "run run run run again all all save save save restart hop jump edit edit+run edit+run setup insert insert+run delete "
-    "swap rename twin anew kind revert kill kill fresh second first takeover steal outage interrupt query advice advice"
+    "swap rename twin anew kind revert kill kill kill steal steal outage interrupt fresh second first takeover query "
+    "advice advice"
 ).split()
 
 
@@ -66,20 +70,29 @@ class Person:
         store: the file.
         order: who tells the order of the cells: the "file" (unsaved cells are not known), the "screen" (a front end that
             sends order and sources along), or "ids" (one that sends the order only).
+        rich: write cells that only Python itself knows the meaning of: then `by_python` is the oracle.
     """
 
     def __init__(
-        self, choose: Choose, store: Path, thread_id: str, *, order: str = "file", tally: Counter[str] | None = None
+        self,
+        choose: Choose,
+        store: Path,
+        thread_id: str,
+        *,
+        order: str = "file",
+        rich: bool = False,
+        tally: Counter[str] | None = None,
     ) -> None:
-        self.choose, self.store, self.thread_id, self.told = choose, store, thread_id, order
+        self.choose, self.store, self.thread_id, self.told, self.rich = choose, store, thread_id, order, rich
         self.tally = Counter[str]() if tally is None else tally
         self.ids, self.turns, self.trace, self.world = count(1), count(), list[str](), World()
-        self.screen = [Cell(self.next_id(), None, tuple(map(self.operation, SETUP)))]
+        setup = SETUP + ["class X", "new X"] * rich
+        self.screen = [Cell(self.next_id(), None, tuple(map(self.operation, setup)))]
         self.screen += [self.new_cell() for _ in range(choose(range(2, 6)))]
         self.version, self.query = 0, ""
         self.executed: dict[str, tuple[Cell, object]] = {}  # as it last ended, in which opening of a kernel
         self.others: list[Process] = []  # older kernels that still live
-        self.model_thread, self.in_step = model.Thread(), True
+        self.model_thread, self.in_step = model.Thread(), not rich
         self.save()
         self.process = self.new_process()
 
@@ -91,7 +104,8 @@ class Person:
         return tuple(self.choose(WORDS[word]) if word in WORDS else word for word in text.split())
 
     def code(self, step: bool) -> tuple[Operation, ...]:
-        kinds = [STEP if step and self.choose(range(5)) < 3 else ANY for _ in range(self.choose(range(1, 4)))]
+        other = RICH_ANY + ANY[:12] if self.rich else ANY
+        kinds = [STEP if step and self.choose(range(5)) < 3 else other for _ in range(self.choose(range(1, 4)))]
         code = tuple(self.operation(self.choose(kind)) for kind in kinds)
         if self.choose(range(10)) > 6:
             return code
@@ -158,6 +172,8 @@ class Person:
         return journaled or digest(prompt, nth, *([self.world.era] if cell.step else []))
 
     def linear(self, cells_: Sequence[Cell], reply: Callable[[Cell, Prompt, int], str] | None = None) -> tuple[Names, Cell | None]:
+        if self.rich:
+            return by_python.clean_run(cells_, reply or self.reply, start=self.process.start)
         names, raised = linear(cells_, reply or self.reply, start=self.process.start)
         return in_words(visible(names)), raised
 
@@ -314,7 +330,7 @@ class Person:
     # ---------------------------------------------------------------- kills, take-overs, outages
     def interrupted(self, cell: Cell, what: str) -> None:
         """Run a cell; at some boundary it is killed, overtaken by a kernel that runs all, or cut off from the model."""
-        left, mine = self.choose(range(1, 12)), self.process
+        left, mine = self.choose(range(1, 8)), self.process
         self.in_step = False
 
         def boundary(where: str) -> None:

@@ -1,0 +1,47 @@
+"""What Python itself makes of a notebook: the source of its cells, run from top to bottom in a new namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.model.notebook import execute, visible_names
+from tests.model.oracle import START, STATE, Cell, Names, Prompt, Value
+from tests.model.outside import Client, deep
+
+
+class PlainState:
+    """A state that knows nothing of the library."""
+
+    def __init__(self, query: str, findings: Iterable[str]) -> None:
+        self.query, self.findings = query, list(findings)
+
+    def update(self, findings: list[str]) -> None:
+        """As the reducer of `findings` does."""
+        self.findings = [*self.findings, *findings]
+
+
+def clean_run(
+    cells: Iterable[Cell], answer: Callable[[Cell, Prompt, int], str], *, start: Value = START
+) -> tuple[Names, Cell | None]:
+    """A clean run in a new thread, as `oracle.linear` gives it: what is visible at the end, and the cell that raised."""
+    query, findings = start or ("", ())
+    state = PlainState(query, findings)
+    names: dict[str, Any] = {"__name__": "__main__", STATE: state}
+    names |= {"Client": Client, "act": "receipt {}".format, "dataclass": dataclass}
+    for cell in cells:
+        asked, entry = list[Prompt](), (state.query, list(state.findings))
+
+        def ask(text: str, value: Any = None, cell: Cell = cell, asked: list[Prompt] = asked) -> str:
+            prompt = (text, None if value is None else deep(list(value)), state.query, tuple(state.findings))
+            asked.append(prompt)
+            return answer(cell, prompt, asked.count(prompt) - 1)
+
+        names["ask"] = ask
+        try:
+            execute(cell.source, names)
+        except Exception:
+            state.query, state.findings = entry
+            return visible_names(names), cell
+    return visible_names(names), None
