@@ -41,6 +41,8 @@ class Code:
         loads: global names whose value at the start can matter (read, or not surely bound) → names that are surely
             bound before the first use.
         writes: global names that it binds or deletes anywhere at top level, also by `global x` in a function.
+        alters: global names whose content its own statements change in place, as `x.append(1)` and `x[0] = 1` do. What the
+            functions that it calls change is not seen.
         modules: modules that its import statements name, also inside functions; `from a import b` names a and a.b.
         stars: modules of which it imports `*`: it binds names that are not in `writes`.
         defers: names that it binds to functions or classes → global names that these touch when they are used.
@@ -51,6 +53,7 @@ class Code:
     loads: Mapping[str, frozenset[str]]
     writes: frozenset[str]
     modules: frozenset[str] = frozenset()
+    alters: frozenset[str] = frozenset()
     stars: frozenset[str] = frozenset()
     defers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     source: str = field(default="", repr=False, compare=False)
@@ -80,6 +83,7 @@ class Code:
             "loads": {name: sets.index(self.loads[name]) for name in sorted(self.loads)},
             "bound": bound,
             "writes": sorted(self.writes),
+            "alters": sorted(self.alters),
             "modules": sorted(self.modules),
             "stars": sorted(self.stars),
             "defers": {name: sorted(self.defers[name]) for name in sorted(self.defers)},
@@ -95,6 +99,7 @@ class Code:
             digest=stored["digest"],
             loads={name: sets[n] for name, n in stored["loads"].items()},
             writes=frozenset(stored["writes"]),
+            alters=frozenset(stored.get("alters", ())),
             modules=frozenset(stored["modules"]),
             stars=frozenset(stored["stars"]),
             defers={name: frozenset(names) for name, names in stored["defers"].items()},
@@ -119,6 +124,7 @@ def analyse(source: str) -> Code:
         digest=digest_of(tree),
         loads=flow.loads,
         writes=frozenset(flow.writes),
+        alters=frozenset(flow.alters - {"state", "thread"}),
         modules=frozenset(flow.modules),
         stars=frozenset(flow.stars),
         defers={name: names for name, names in flow.deferred.items() if "." not in name},
@@ -137,17 +143,18 @@ def needs(code: Code, lookup: Callable[[str], Reads | None]) -> frozenset[str]:
         The names; a builtin is left out unless the notebook binds its name. IPython's own names are never inputs.
     """
     found: set[str] = set()
-    todo = list(code.loads.items())
+    todo = [(name, bound, False) for name, bound in code.loads.items()]
     seen = set(todo)
     while todo:
-        name, bound = todo.pop()
-        further: set[str] = set(code.defers.get(name, ()))
+        name, bound, from_above = todo.pop()
+        # A function from above that calls a function by its name gets the one that this cell defines.
+        further: set[str] = set(code.defers.get(name, ()) if from_above else ())
         if name not in bound:
             held = lookup(name)
             further |= held.reads if held else set()
             if held or name not in _BUILTINS:
                 found.add(name)
-        new = {(other, bound) for other in further} - seen
+        new = {(other, bound, True) for other in further} - seen
         seen |= new
         todo.extend(new)
     return frozenset(name for name in found if is_input(name))

@@ -41,6 +41,12 @@ _PASSES_ON = """
     ZipFile Client AsyncClient Session ClientSession option_context errstate Lock RLock tqdm
 """
 SWALLOWS_NOTHING = frozenset(_PASSES_ON.split())
+# Methods that change a list, set, dict or deque in place.
+_ALTERS = """
+    append extend insert remove pop clear sort reverse add discard update setdefault popitem appendleft popleft
+    extendleft rotate intersection_update difference_update symmetric_difference_update
+"""
+ALTERS = frozenset(_ALTERS.split())
 
 
 def join(a: Names | None, b: Names | None) -> Names | None:
@@ -56,6 +62,7 @@ class Flow(ast.NodeVisitor):
     def __init__(self) -> None:
         self.loads: dict[str, Names] = {}
         self.writes: set[str] = set()
+        self.alters: set[str] = set()
         self.modules: set[str] = set()
         self.stars: set[str] = set()
         self.deferred: dict[str, Names] = {}  # name → global names that the functions it may hold touch
@@ -176,9 +183,24 @@ class Flow(ast.NodeVisitor):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._alter(node)
         self.visit(node.value)
         if node.attr in USES_STATE:
             self._touch(["state"], live=False)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self._alter(node)
+        self.generic_visit(node)
+
+    def _alter(self, node: ast.Attribute | ast.Subscript) -> None:
+        """Note whose content is changed by `x.a = …`, `del x[…]` and `x.y.append(…)`."""
+        if isinstance(node.ctx, ast.Load) and not (isinstance(node, ast.Attribute) and node.attr in ALTERS):
+            return
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute | ast.Subscript):
+            root = root.value
+        if isinstance(root, ast.Name) and "." not in self._key(root.id):
+            self.alters.add(root.id)
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)

@@ -127,7 +127,7 @@ def test_the_digest_is_fixed():
         "    'doc'\n    return [i async for i in x if i]\nf'{c!r:>{w}}'"
     )
 
-    assert analyse(source).digest == "2eb8a2e99aa7ed56bde2cb5938abc0b76cb24faea161d7d60ecb62c3cb8bd4a8"
+    assert analyse(source).digest == "8da3cd85d3628ea66c06aec2c03173887d2250788b713d8d7bbc5ea5a6fa85db"
 
 
 # ------------------------------------------------------------------ what a cell reads
@@ -249,6 +249,26 @@ def test_writes_and_modules():
     assert code.writes == {"a", "e", "y", "z", "g", "h", "m"}
     assert code.modules == {"a.b", "c", "c.d", "f", "i.j"}
     assert code.stars == {"f"}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x.append(1)", {"x"}),
+        ("x.y[0].z.append(1)", {"x"}),
+        ("y = x.pop()", {"x"}),
+        ("x[0] = y.a = 1", {"x", "y"}),
+        ("del x[0], y.a", {"x", "y"}),
+        ("x[0] += 1", {"x"}),
+        ("for x[0] in y: pass", {"x"}),
+        ("print(x); x.a; x[0]; x.upper()", set()),
+        ("state.findings.append(1); state.query = 'q'", set()),
+        ("class A:\n    x = []\n    x.append(1)", set()),
+    ],
+)
+def test_what_a_cell_alters(source, expected):
+    """Changes in place that a cell's own statements make are known before it runs; the state is left to the engine."""
+    assert analyse(source).alters == expected
 
 
 @pytest.mark.parametrize(
