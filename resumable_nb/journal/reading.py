@@ -8,10 +8,9 @@ Views, macros and triggers that the file brings along are never looked at. Times
 from __future__ import annotations
 
 import re
-import threading
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import duckdb
 
@@ -19,13 +18,14 @@ from resumable_nb.errors import QueryRefused, StoreUntrusted
 from resumable_nb.journal import files, schema, troubles, trust, witness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
     Parameters = Sequence[object] | Mapping[str, object] | None
 
+T = TypeVar("T")
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": False,
     "autoinstall_known_extensions": False,
@@ -98,29 +98,32 @@ def rows(
     path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Names of the columns, and the rows."""
-    with _answer(path, sql, params, timeout_s=timeout_s, wait_s=wait_s) as con:
-        names = [str(column[0]) for column in con.description or ()]
-        return names, con.fetchall()
+
+    def fetch(con: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[Any, ...]]]:
+        return [str(column[0]) for column in con.description or ()], con.fetchall()
+
+    return _answer(path, sql, params, fetch, timeout_s=timeout_s, wait_s=wait_s)
 
 
 def frame(path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float) -> pd.DataFrame:
     """The answer as a pandas DataFrame; times have the zone UTC."""
-    with _answer(path, sql, params, timeout_s=timeout_s, wait_s=wait_s) as con:
-        return con.df()
+    return _answer(path, sql, params, duckdb.DuckDBPyConnection.df, timeout_s=timeout_s, wait_s=wait_s)
 
 
-@contextmanager
 def _answer(
-    path: Path, sql: str, params: Parameters, *, timeout_s: float, wait_s: float
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    con = _wait_for(path, time.monotonic() + wait_s, wait_s)
+    path: Path,
+    sql: str,
+    params: Parameters,
+    fetch: Callable[[duckdb.DuckDBPyConnection], T],
+    *,
+    timeout_s: float,
+    wait_s: float,
+) -> T:
     try:
-        with con:
+        with _wait_for(path, time.monotonic() + wait_s, wait_s) as con:
             check_statement(con, sql)
             prepare(con, path)
-            with _limited(con, timeout_s):
-                con.execute(sql, params)
-                yield con
+            return _limited(con, lambda: fetch(con.execute(sql, params)), timeout_s)
     except duckdb.Error as error:
         # a block with a wrong checksum raises the base class itself
         if isinstance(error, duckdb.IOException | duckdb.FatalException) or type(error) is duckdb.Error:
@@ -130,6 +133,7 @@ def _answer(
 
 def _wait_for(path: Path, deadline: float, wait_s: float) -> duckdb.DuckDBPyConnection:
     while True:
+        files.identity(path)
         try:
             return attached(path)
         except duckdb.Error as error:
@@ -175,29 +179,21 @@ def check_statement(con: duckdb.DuckDBPyConnection, sql: str) -> None:
         )
 
 
-@contextmanager
-def _limited(con: duckdb.DuckDBPyConnection, timeout_s: float) -> Iterator[None]:
-    is_late = threading.Event()
-
-    def interrupt() -> None:
-        is_late.set()
-        con.interrupt()
-
-    timer = threading.Timer(timeout_s, interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except duckdb.InterruptException as error:
-        if is_late.is_set():
+def _limited(con: duckdb.DuckDBPyConnection, work: Callable[[], T], timeout_s: float) -> T:
+    """Do the work in another thread: DuckDB on its own notices Ctrl-C only at times, and knows no time limit."""
+    with ThreadPoolExecutor(1, thread_name_prefix="resumable_nb query") as pool:
+        future, deadline = pool.submit(work), time.monotonic() + timeout_s
+        try:
+            # in short waits: a signal that another thread received wakes no longer one
+            while not wait([future], timeout=0.05).done and time.monotonic() < deadline:
+                pass
+            if future.done():
+                return future.result()
             raise QueryRefused(
                 f"The query took longer than {timeout_s:g} s, and nobody can write to the store meanwhile. Ask for "
                 "less (a LIMIT, one thread_id), or give it more time with timeout_s"
-            ) from error
-        raise
-    except RuntimeError as error:
-        if "interrupted" in str(error):  # DuckDB's form of Ctrl-C
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        timer.cancel()
+            )
+        finally:
+            while not future.done():  # again and again: it may not have begun yet
+                con.interrupt()
+                wait([future], timeout=0.05)
