@@ -10,7 +10,6 @@ import dataclasses
 import enum
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from inspect import getattr_static
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -73,7 +72,9 @@ def _name_class(value: object, node: dict[str, Any], path: Path) -> None:
     if "<locals>" in kind.__qualname__:
         why = f"its class {kind.__qualname__} is made inside a function, where it cannot be found again"
         raise ValueNotStorable(render(path), why)
-    node["$module"] = kind.__module__
+    # Box[int] has the module of whoever wrote `Box[int]`; it is found through Box.
+    origin = getattr(kind, "__pydantic_generic_metadata__", {}).get("origin")
+    node["$module"] = (origin or kind).__module__
 
 
 def read(reader: Reader, node: dict[str, Any]) -> object:
@@ -120,7 +121,7 @@ def _walk(names: Mapping[str, Any], qualname: str) -> type | None:
             return None
         names = vars(found)
     if bracket:  # a generic model with arguments, such as Box[int]: known if something here has named it
-        return next((kind for kind in found.__subclasses__() if kind.__qualname__ == qualname), None)
+        return next((kind for kind in reversed(found.__subclasses__()) if kind.__qualname__ == qualname), None)
     return found if isinstance(found, type) and found.__qualname__ == qualname else None
 
 
@@ -161,6 +162,11 @@ def _dict_of(value: object) -> dict[str, Any]:
     except AttributeError:
         return {}
     return own
+
+
+def _in_class(kind: type, name: str) -> Any:
+    """What a class has under a name, past descriptors and metaclasses."""
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
 def _restore(shell: object, name: str, value: Any) -> None:
@@ -226,7 +232,7 @@ def _write_dataclass(writer: Writer, value: Any, node: dict[str, Any], path: Pat
     fields = dataclasses.fields(kind)
     for field in fields:
         # A default that stands in the class only: stored as well, so that the value does not change with the class.
-        in_class = field.default is not dataclasses.MISSING and getattr_static(kind, field.name, None) is field.default
+        in_class = field.default is not dataclasses.MISSING and _in_class(kind, field.name) is field.default
         if in_class and field.name not in state:
             state[field.name] = field.default
     _write_fields(writer, [field.name for field in fields], state, node, path)
@@ -271,7 +277,7 @@ def _model_slot(value: object, name: str) -> Any:
 
 def _set_model_slot(shell: object, name: str, value: Any) -> None:
     slot = _slots(type(shell))[name]
-    if getattr_static(type(shell), name) is slot:
+    if _in_class(type(shell), name) is slot:  # a RootModel says None in its class instead
         slot.__set__(shell, value)
 
 

@@ -46,14 +46,12 @@ def codec(kind: type) -> Codec | None:
 # ---- arrays: one column, or what an index consists of
 
 
-def write_values(writer: Writer, values: Any, path: Path, *, is_column: bool = False) -> Node:
+def write_values(writer: Writer, values: Any, path: Path) -> Node:
     """The tree of a numpy array or of an extension array of pandas."""
     node: dict[str, Any] = {}
     if type(values) is pd.arrays.NumpyExtensionArray:  # an array of texts is a subclass
         values = values.to_numpy()
     if isinstance(values, np.ndarray):
-        if is_column:
-            arrays.claim_memory(writer, values, path, is_column=_COPIES_ON_WRITE)
         arrays.write_array(writer, values, node, path)
         node.pop("writeable", None)  # under copy-on-write pandas hands out what it keeps as read-only
         return node
@@ -63,6 +61,22 @@ def write_values(writer: Writer, values: Any, path: Path, *, is_column: bool = F
     node["kind"] = type(values).__name__
     write(writer, values, node, path)
     return node
+
+
+def _claim_memory(writer: Writer, values: Any, path: Path, *, is_column: bool) -> None:
+    """Note which memory a mutable array shows; an index cannot be changed."""
+    if type(values) is pd.arrays.NumpyExtensionArray:
+        values = values.to_numpy()
+    elif isinstance(values, pd.Categorical):
+        values = values.codes
+    elif hasattr(values, "asi8"):
+        values = values.asi8
+    else:
+        values = getattr(
+            values, "_data", values
+        )  # of a nullable array; the public ways copy where something is missing
+    if isinstance(values, np.ndarray):
+        arrays.claim_memory(writer, values, path, is_column=is_column)
 
 
 def _write_masked(writer: Writer, values: Any, node: dict[str, Any], path: Path) -> None:
@@ -192,7 +206,8 @@ def _write_array_value(writer: Writer, values: Any, node: dict[str, Any], path: 
         and getattr(values, "freq", None) is not None
     ):
         raise ValueNotStorable(render(path), "this array has a frequency of its own (before pandas 3.1)")
-    node["values"] = write_values(writer, values, path, is_column=True)
+    _claim_memory(writer, values, path, is_column=False)
+    node["values"] = write_values(writer, values, path)
 
 
 def _read_array_value(reader: Reader, node: dict[str, Any]) -> object:
@@ -336,7 +351,8 @@ def _read_extras(reader: Reader, node: dict[str, Any], value: Any) -> Any:
 
 
 def _write_column(writer: Writer, column: Any, path: Path) -> Node:
-    return write_values(writer, column.array, path, is_column=True)
+    _claim_memory(writer, column.array, path, is_column=_COPIES_ON_WRITE)
+    return write_values(writer, column.array, path)
 
 
 def _write_series(writer: Writer, value: Any, node: dict[str, Any], path: Path) -> None:

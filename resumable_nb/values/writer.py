@@ -69,6 +69,7 @@ class Writer:
         self._refs: list[tuple[dict[str, Any], Any]] = []
         self._sealed_from = 0
         self._outer: Writer | None = None
+        self._codecs: dict[type, Codec | None] = {}
         self._memory: dict[int, tuple[object, list[tuple[Any, Path]]]] = {}
 
     def node(self, value: Any, path: Path) -> Node:
@@ -104,7 +105,7 @@ class Writer:
             entry = self.share(value, {})
             plain.write_dict(self, value, entry.node, path)
         else:
-            codec = plain.CODECS.get(kind) or _codec_of_library(kind) or classes.codec(kind)
+            codec = plain.CODECS.get(kind) or self._codec(kind)
             if codec is None:
                 raise ValueNotStorable(render(path), f"{_describe(kind)} has no exact form without pickle")
             node: dict[str, Any] = {"$type": codec.tag}
@@ -115,6 +116,11 @@ class Writer:
             codec.write(self, value, node, path)
         entry.is_open = False
         return entry.node
+
+    def _codec(self, kind: type) -> Codec | None:
+        if kind not in self._codecs:
+            self._codecs[kind] = _codec_of_library(kind) or classes.codec(kind)
+        return self._codecs[kind]
 
     def _leaf(self, value: Any, path: Path) -> Node:
         kind = type(value)

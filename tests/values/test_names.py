@@ -179,6 +179,10 @@ def views() -> dict[str, tuple[Any, Any]]:
         "array of a bytearray, first": (np.frombuffer(buffer, "u1"), buffer),
         "values of a series": (pd.Series([1, 2]), None),
         "column": (frame, base),
+        "nullable": (pd.Series(pd.arrays.IntegerArray(base, base > 20), copy=False), base),
+        "times": (pd.Series(stamps := np.zeros(3, "M8[s]"), copy=False), stamps),
+        "array of a series": (series := pd.Series([1.0, 2.0]), series.array),
+        "categories of a series": (labels := pd.Series(["a"], dtype="category"), labels.array),
         "masked": (base, np.ma.MaskedArray(base, copy=False)),
     }
 
