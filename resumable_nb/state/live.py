@@ -133,10 +133,14 @@ class Live:
         return forms
 
     def renew(self) -> None:
-        """Leave the object as if what changed since the last `set` had come by `set`, not by the code of a step.
+        """Leave the object as if what changed since the last `set` had come by `set`, not by a step's code.
 
-        To be called when a step has ended. The names of the step may hold the same lists and dicts as the state. After
-        a restart they are objects of their own; so they have to be before it, too.
+        To be called when a step has ended, before its checkpoint is written. The names of the step may hold the same
+        lists and dicts as the state. After a restart these are objects of their own; so they must be before it.
+
+        Raises:
+            ValueNotLoadable: A new value could not be loaded again, such as one whose class is not found by name.
+            ValueNotStorable, StateError: as `image`.
         """
         with LOCK:
             for name, base in self._base_forms.items():

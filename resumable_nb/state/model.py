@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import operator
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -19,6 +20,7 @@ F = TypeVar("F", bound=migrations.Migration)
 
 LOCK = threading.RLock()
 """One for all: merging and looking at a state are short, and a lock inside a model would have to survive copies."""
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)  # or a child hangs
 
 
 AFTER_UPDATE: list[Callable[[Any], None]] = []
@@ -31,7 +33,8 @@ class State(BaseModel):
     - `Annotated[T, function]` merges by `function(old, new)` on `update`; `Annotated[list[T], operator.add]` appends.
     - Assignment and edits in place overwrite. A wrong type is refused at once by `update` and assignment; one put in
       place is refused when the step ends.
-    - Each field is stored on its own, and each element of a list: one object at two places comes back as two.
+    - Each field is stored on its own, and each element of a list: one object at two places comes back as two. When a
+      step has ended, its names and the state share no object any more.
     - Attributes that begin with an underscore are not stored. Validators and `model_post_init` do not run on loading.
     - When fields vanish or change their type, raise `schema_version` and write a migration.
     """

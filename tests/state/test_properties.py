@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime as dt
 from collections import deque
@@ -104,6 +105,35 @@ def test_edits_one_after_the_other_are_seen(edits: list[tuple[int, int, bool]]) 
         assert content(now) == expected
         assert content(before.apply(now.changes_from(before) or "{}")) == expected
         before = now
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), _values.map(copy.deepcopy)), max_size=4))
+def test_a_step_shares_nothing_with_the_state_it_left(insertions: list[tuple[int, int, Any]]) -> None:
+    """Whatever a step put wherever into the state: changing it later changes no state; a skip leaves the same."""
+    ran, skipped = filled(), filled()
+    for place, way, new in insertions:
+        parts = [part for part in _parts(ran.state) if ways(part)]
+        target = parts[place % len(parts)]
+        options = (
+            ways(target, new) + ways(ran.state.findings, new) + [lambda new=new: setattr(ran.state, "plan", [new])]
+        )
+        with contextlib.suppress(StateError, TypeError):
+            options[way % len(options)]()
+    try:
+        left = ran.image()
+    except (StateError, ValueNotStorable):
+        return
+    ran.renew()
+    skipped.set(left)
+    for _place, way, new in insertions:
+        for part in reachable(new):
+            options = ways(part)
+            if options:
+                options[way % len(options)]()
+
+    assert whole(ran.state) == content(left) == whole(skipped.state)
+    assert ran.image().digest == left.digest
 
 
 def _change(state: Wide, draw: Any) -> None:
