@@ -84,6 +84,21 @@ def test_every_edit_in_place_is_seen(field: str) -> None:
         assert plain_text(getattr(session.state, field)) == start.json(field), place
 
 
+def test_edits_of_what_was_appended_later_are_seen() -> None:
+    """An element that came to a list of texts is watched like one that was there at the start."""
+    for place in range(len(zoo())):
+        session = live()
+        session.state.update(findings=["a"])
+        session.image()
+        session.state.update(findings=[zoo()[place]])
+        first = session.image()
+        for part in range(len(reachable(zoo()[place]))):
+            session.set(first)
+            for way in ways(reachable(session.state.findings[1])[part])[:1]:
+                way()
+            assert session.image().json("findings") == plain_text(session.state.findings), (place, part)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.booleans()), max_size=8))
 def test_edits_one_after_the_other_are_seen(edits: list[tuple[int, int, bool]]) -> None:
