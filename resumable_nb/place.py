@@ -153,8 +153,8 @@ class Places:
 
     @staticmethod
     def writes(cell: Cell) -> frozenset[str]:
-        """Names that its source binds; a step always leaves a state."""
-        return cell.code.writes | ({STATE} if cell.step is not None else set())
+        """Names that its source binds or alters in place; a step always leaves a state."""
+        return cell.code.writes | cell.code.alters | ({STATE} if cell.step is not None else set())
 
     def needs(self, cell: Cell, placed: Mapping[str, Facts | None], *, now: bool = False) -> set[str]:
         """Names whose value at the start can matter; a step always needs the state."""

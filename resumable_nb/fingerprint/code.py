@@ -41,8 +41,8 @@ class Code:
         loads: global names whose value at the start can matter (read, or not surely bound) → names that are surely
             bound before the first use.
         writes: global names that it binds or deletes anywhere at top level, also by `global x` in a function.
-        alters: global names whose content its own statements change in place, as `x.append(1)` and `x[0] = 1` do. What the
-            functions that it calls change is not seen.
+        alters: global names whose content its own statements change in place, as `x.append(1)` and `x[0] = 1` do.
+            What the functions that it calls change is not seen.
         modules: modules that its import statements name, also inside functions; `from a import b` names a and a.b.
         stars: modules of which it imports `*`: it binds names that are not in `writes`.
         defers: names that it binds to functions or classes → global names that these touch when they are used.
