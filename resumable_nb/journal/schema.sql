@@ -117,7 +117,7 @@ r AS (
     SELECT *, max(seq) FILTER (replaces AND in_lineage) OVER (PARTITION BY thread_id) AS last_set
     FROM c WHERE replaces OR av IS NOT NULL)
 SELECT thread_id, seq, ts, step, in_lineage AND seq >= coalesce(last_set, 0) AS is_current,
-       unnest(from_json(coalesce(av, sv), '["JSON"]')) AS finding
+       coalesce(unnest(from_json(coalesce(av, sv), '["JSON"]')), 'null'::JSON) AS finding
 FROM r WHERE json_type(coalesce(av, sv)) = 'ARRAY';
 
 CREATE VIEW llm_calls AS
