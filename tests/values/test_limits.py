@@ -87,6 +87,7 @@ def test_the_stack_of_the_caller_may_be_short() -> None:
         call(spare, lambda: encode(value))
     with pytest.raises(ValueNotLoadable, match="deep"):
         call(spare, lambda: decode(text, {}.__getitem__, resolver({})))
+    assert "deep" in call(spare, lambda: encode_names({"v": value})).failed["v"]
 
 
 def len_of_stack() -> int:
@@ -164,6 +165,7 @@ def test_a_value_that_changes_meanwhile_is_refused() -> None:
         for _ in range(20):
             try:
                 json.loads(encode(value).text)
+                assert all("changed while" in why for why in encode_names({"v": value}).failed.values())
             except ValueNotStorable as error:
                 assert "changed while it was being stored" in error.why
     finally:
