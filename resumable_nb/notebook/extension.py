@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -128,10 +128,8 @@ class Extension:
 
     def leave(self) -> None:
         """Close the open thread; that its store cannot be written any more does not hold a person here."""
-        try:
+        with self._telling():
             self.close()
-        except ResumableError as problem:
-            self.say([f"{type(problem).__name__}: {problem}"])
 
     def close(self) -> None:
         """Close the open thread, if there is one."""
@@ -149,11 +147,14 @@ class Extension:
     # ------------------------------------------------------------------ before the code
     def pre_run_cell(self, info: ExecutionInfo) -> None:
         """A cell is about to run: whose is it? Runs inside a run, by widgets or by tools are nobody's."""
+        request = self._request(info) if threading.get_ident() == self._thread_id else None
+        if self._run is not None and request is not None and request.msg_id != self._run.request.msg_id:
+            self._end(
+                KeyboardInterrupt()
+            )  # a front end's next request: an interrupt kept us from seeing the last one's end
         if self._run is not None:
             self._run.nested.append(info)
-            return
-        request = self._request(info)
-        if request is not None and threading.get_ident() == self._thread_id:
+        elif request is not None:
             self._run = _Run(request, info)
 
     def _request(self, info: ExecutionInfo | None) -> Request | None:
@@ -278,25 +279,25 @@ class Extension:
         error = KeyboardInterrupt() if result is None else result.error_before_exec or result.error_in_exec
         if result is not None and result.error_in_exec is not None:
             error = result.error_in_exec = main_error(result.error_in_exec)
-        self._run = None
-        try:
-            self._finish(run, error or (run.error if not run.committed else None))
-        except ResumableError as problem:
-            self.say([f"{type(problem).__name__}: {problem}"])
+        self._end(error or (run.error if not run.committed else None))
         self._opened()
 
-    def _finish(self, run: _Run, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
+        run, self._run = self._run, None
+        assert run is not None
         self._wakeup.stop()
-        outputs = run.tee.stop() if run.tee is not None else []
-        kernel = run.kernel
-        if kernel is None or kernel is not self.kernel or run.decision is None or run.decision.action == "skip":
+        kernel = run.kernel if run.kernel is self.kernel else None
+        if kernel is not None and error is not None:
+            with self._telling():
+                self.say(kernel.fail(error))
+        if run.tee is None:
             return
-        if error is not None:
-            self.say(kernel.fail(error))
-        if run.committed and run.tee is not None:
-            kernel.outputs(outputs, sign(outputs))
-            if run.tee.problem is not None:
-                self.say([f"Not all outputs of this step could be kept: {run.tee.problem!r}"])
+        outputs = run.tee.stop()
+        if kernel is not None and run.committed:
+            with self._telling():
+                kernel.outputs(outputs, sign(outputs))
+        if run.tee.problem is not None:
+            self.say([f"Not all outputs of this step could be kept: {run.tee.problem!r}"])
 
     def _opened(self) -> None:
         """The cell that opened a thread has ended: what is bound now was left by it and the cells above."""
@@ -309,6 +310,14 @@ class Extension:
             self.say([CHANGED_WHILE_OPENING])
 
     # ------------------------------------------------------------------ showing
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Show an error of the library's as a line, where no cell can raise it."""
+        try:
+            yield
+        except ResumableError as problem:
+            self.say([f"{type(problem).__name__}: {problem}"])
+
     def say(self, lines: Iterable[str]) -> None:
         """Show lines for the person; they are no part of what the cell shows."""
         text = "\n".join(filter(None, lines))

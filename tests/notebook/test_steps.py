@@ -240,6 +240,21 @@ def test_a_step_line_inside_another_cell_is_refused(shared: Screen) -> None:
     assert "inside" not in shared.value("thread.fold.step_names()")
 
 
+def test_a_cell_whose_end_was_not_seen_does_not_swallow_the_next(shared: Screen) -> None:
+    """After an interrupt in the very moment in which a cell ends, the next cell is a cell of its own."""
+    start(
+        shared,
+        unseen="hooks, ours = get_ipython().events, get_ipython().resumable_nb\n"
+        "hooks.unregister('post_run_cell', ours.post_run_cell)",
+        next="%%resumable next\nx = 1",
+    )
+    shared.run("unseen")
+    shared.execute("hooks.register('post_run_cell', ours.post_run_cell)", store_history=False)
+    shared.run("next")
+
+    assert "restored" in shared.run("next").said
+
+
 @pytest.mark.parametrize("options", [{"silent": True}, {"store_history": False}])
 def test_requests_of_tools_are_no_cells(shared: Screen, options: dict[str, bool]) -> None:
     """What a front end's tools execute beside the cells neither is checked nor leaves a trace."""
