@@ -243,8 +243,7 @@ class Lease:
         with trust.outside(con, self.path) as database:
             facts = reading.facts(con, database, self.path)
             known = schema.check_format(facts.format, self.path)
-            if known == schema.FORMAT:
-                trust.check_all(con, database, self.path)
+            trust.check_all(con, database, self.path, known)
         schema.migrate(con, known)
         return facts
 

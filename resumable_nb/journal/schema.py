@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MIGRATIONS: Mapping[int, str] = {}
-"""SQL that lifts a store of format n to n + 1. Each released format has a golden file in the tests."""
+"""SQL that lifts a store of format n to n + 1. Each released format has a golden file in the tests; and its schema.sql is
+kept as schema_<n>.sql, for a store is compared with what made it before it is lifted."""
 
 
 @functools.cache
-def part(name: str) -> str:
-    """One part of schema.sql: `tables`, `views` or `comments`."""
-    text = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+def part(name: str, of_format: int = FORMAT) -> str:
+    """One part of the schema of a format: `tables`, `views` or `comments`."""
+    file = "schema.sql" if of_format == FORMAT else f"schema_{of_format}.sql"
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
     parts = re.split(r"^-- \[(\w+)\]$", text, flags=re.MULTILINE)
     return parts[parts.index(name) + 1]
 
@@ -75,13 +77,13 @@ def _link(made: Path, path: Path) -> None:
         os.rename(made, path)
 
 
-def fill(con: DuckDBPyConnection, database: str) -> None:
+def fill(con: DuckDBPyConnection, database: str, of_format: int = FORMAT) -> None:
     """Make our tables, views and macros in an attached, empty database."""
     con.execute(f"USE {database}")
     con.execute("BEGIN")
     for name in ("tables", "views", "comments"):
-        con.execute(part(name))
-    con.execute("INSERT INTO store_info VALUES ('format', ?)", [str(FORMAT)])
+        con.execute(part(name, of_format))
+    con.execute("INSERT INTO store_info VALUES ('format', ?)", [str(of_format)])
     con.execute("INSERT INTO store_info VALUES ('store_id', ?)", [os.urandom(16).hex()])
     con.execute("INSERT INTO store_info VALUES ('created_at', ?)", [datetime.now(UTC).isoformat()])
     con.execute("INSERT INTO store_info VALUES ('created_by', ?)", [writer()])

@@ -85,13 +85,13 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def check_all(con: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
-    """Before the first write: the file holds exactly what we would have made.
+def check_all(con: duckdb.DuckDBPyConnection, database: str, path: Path, of_format: int) -> None:
+    """Before the first write: the file holds exactly what we make, or made when its format was the newest.
 
     Raises:
         StoreUntrusted: it holds something else; all of it is named.
     """
-    _compare(catalog(con, database), tuple(_CATALOG), path)
+    _compare(catalog(con, database), tuple(_CATALOG), path, of_format)
 
 
 def check_tables(con: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
@@ -100,7 +100,7 @@ def check_tables(con: duckdb.DuckDBPyConnection, database: str, path: Path) -> N
     Raises:
         StoreUntrusted: they are not.
     """
-    _compare(_our_tables(catalog(con, database, _TABLES)), _TABLES, path)
+    _compare(_our_tables(catalog(con, database, _TABLES)), _TABLES, path, schema.FORMAT)
 
 
 def digest(entries: list[Entry]) -> str:
@@ -109,10 +109,10 @@ def digest(entries: list[Entry]) -> str:
 
 
 @functools.cache
-def _expected(kinds: tuple[str, ...]) -> list[Entry]:
+def _expected(kinds: tuple[str, ...], of_format: int = schema.FORMAT) -> list[Entry]:
     with duckdb.connect() as con:
         con.execute("ATTACH ':memory:' AS expected")
-        schema.fill(con, "expected")
+        schema.fill(con, "expected", of_format)
         entries = catalog(con, "expected", kinds)
     return _our_tables(entries) if kinds == _TABLES else entries
 
@@ -123,10 +123,10 @@ def _our_tables(entries: list[Entry]) -> list[Entry]:
     return [(kind, folder, name, definition, "") for kind, folder, name, definition, _ in ours]
 
 
-def _compare(found: list[Entry], kinds: tuple[str, ...], path: Path) -> None:
+def _compare(found: list[Entry], kinds: tuple[str, ...], path: Path, of_format: int) -> None:
     if digest(found) in KNOWN.get(duckdb.__version__, ()):
         return
-    expected = _expected(kinds)
+    expected = _expected(kinds, of_format)
     extra, missing = sorted(set(found) - set(expected)), sorted(set(expected) - set(found))
     if not extra and not missing and len(found) == len(expected):
         return
