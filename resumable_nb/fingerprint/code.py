@@ -6,7 +6,7 @@ import ast
 import builtins
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -172,43 +172,47 @@ def is_input(name: str) -> bool:
 
 def digest_of(tree: ast.AST) -> str:
     """SHA-256 of what a syntax tree means: without positions, and the same for every Python that can parse it."""
-    return hashlib.sha256("".join(_canonical(tree)).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(_canonical(tree).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _canonical(tree: ast.AST) -> Iterator[str]:
+def _canonical(tree: ast.AST) -> str:
     """Text of a tree; without recursion, since a long sum is a deep tree."""
+    out: list[str] = []
     stack: list[Any] = [tree]
     while stack:
         item = stack.pop()
-        if item.__class__ is str:
-            yield item
-        elif item.__class__ is ast.Constant:
+        kind = item.__class__
+        if kind is str:
+            out.append(item)
+        elif kind is ast.Constant:
             value = item.value
-            yield f"<{type(value).__name__} {hex(value) if type(value) is int else repr(value)}>"
-        elif isinstance(item, ast.AST):
-            yield type(item).__name__ + "("
-            stack += (")", *reversed(list(_fields(item))))
-        elif item.__class__ is list:
-            yield "["
+            out.append(f"<{type(value).__name__} {hex(value) if type(value) is int else repr(value)}>")
+        elif kind is list:
+            out.append("[")
             stack.append("]")
             for element in reversed(item):
                 stack += (",", element)
+        elif isinstance(item, ast.AST):
+            out.append(f"{kind.__name__}(")
+            stack.append(")")
+            stack += reversed(_fields(item))
         else:
-            yield repr(item)
+            out.append(repr(item))
+    return "".join(out)
 
 
-def _fields(node: ast.AST) -> Iterator[Any]:
+def _fields(node: ast.AST) -> list[Any]:
+    """What a node is made of, in order: labels, nodes, lists and plain values."""
     if isinstance(node, ast.Call) and (magic := embedded(node)) and (body := magic.python or magic.timed):
-        yield from [node.func, [*node.args[:2]], body]
-        return
+        return [node.func, [*node.args[:2]], body]
     if isinstance(node, ast.JoinedStr):  # Python 3.12 puts empty texts between the fields
-        yield [part for part in node.values if not (isinstance(part, ast.Constant) and part.value == "")]
-        return
+        return [[part for part in node.values if not (isinstance(part, ast.Constant) and part.value == "")]]
+    found: list[Any] = []
     for name in node._fields:
         value = getattr(node, name, None)
-        if name not in _NO_MEANING and value is not None and value != []:
-            yield name + "="
-            yield json.dumps(value) if isinstance(value, str) else value
+        if value is not None and value != [] and name not in _NO_MEANING:
+            found += (name + "=", json.dumps(value) if value.__class__ is str else value)
+    return found
 
 
 @lru_cache(maxsize=64)

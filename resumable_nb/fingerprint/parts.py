@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from resumable_nb.fingerprint.summaries import cut
+from resumable_nb.values import secrets
 
 _LONG_TEXT = 1 << 20
 _SHOWN = 30
@@ -34,6 +35,8 @@ def _parts(value: Any, tree: Any) -> Iterator[tuple[str, str]]:
         yield from ((f"[{n}]", _shown(node)) for n, node in enumerate(tree[:64]))
         return
     match tree.get("$type"):
+        case "DataFrame" | "Series" if secrets.contains_secret(_names(value).encode("utf-8", "surrogatepass")):
+            return
         case "DataFrame":
             yield from _frame(value, tree)
         case "Series":
@@ -52,6 +55,12 @@ def _parts(value: Any, tree: Any) -> Iterator[tuple[str, str]]:
             yield from ((labels(n), _shown(node)) for n, node in enumerate(tree["items"][:64]))
         case _:
             yield from ((f".{name}", _shown(node)) for name, node in tree.items() if not name.startswith("$"))
+
+
+def _names(value: Any) -> str:
+    """The names in a frame or series, which are shown."""
+    columns = list(getattr(value, "columns", ())) + list(getattr(value, "columns", value.index).names)
+    return "\n".join(str(name) for name in [*columns, *value.index.names, getattr(value, "name", None)])
 
 
 def _frame(frame: Any, tree: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -27,11 +27,12 @@ def summary(value: object, name: str = "") -> str:
         text = _short(value, LIMIT)
     except Exception:  # noqa: BLE001  # a type that lies about itself must not break a message
         text = f"{type(value).__name__} object"
-    return cut("".join(c if c.isprintable() else " " for c in text))
+    return cut(text)
 
 
 def cut(text: str, limit: int = LIMIT) -> str:
-    """The beginning of a text, with an ellipsis if it is longer."""
+    """The beginning of a text in one line, with an ellipsis if it is longer."""
+    text = "".join(c if c.isprintable() else " " for c in text[: 4 * limit])
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -192,11 +192,22 @@ def test_a_credential_is_neither_shown_nor_kept():
 def test_a_credential_inside_a_value_is_not_shown():
     """A key in a dict or a text is left out of the summary and of the parts."""
     secret = "sk-" + "a1B2" * 8
-    for value in ({"api_key": "hunter2hunter2", "n": 1}, [secret, 1], {"url": f"https://u:{'p' * 30}@h/"}):
+    for value in (
+        {"api_key": "hunter2hunter2", "n": 1},
+        [secret, 1],
+        {"url": f"https://u:{'p' * 30}@h/"},
+        {secret: 1},
+        {(secret, 1): 2},
+        {secret},
+        "x" * 1990 + secret,
+        pd.DataFrame({secret: [1]}),
+        pd.DataFrame({"a": [secret]}, index=pd.Index([1], name=secret)),
+        pd.Series([1], name=secret),
+    ):
         stored = json.dumps(of(value).to_json())
 
         assert "hunter" not in stored
-        assert secret not in stored
+        assert secret[:12] not in stored
         assert "pppp" not in stored
 
 
