@@ -431,7 +431,8 @@ def instance(schema: Json, root: Json, text: str, nth: int) -> Any:
         case "object":
             return {name: instance(part, root, text, nth) for name, part in schema.get("properties", {}).items()}
         case "array":
-            return [instance(schema.get("items", {}), root, text, nth)]
+            items, least = schema.get("items", {}), max(1, schema.get("minItems", 1))
+            return items["enum"][:least] if "enum" in items else [instance(items, root, text, nth)] * least
         case "integer" | "number":
             return nth
         case "boolean":
