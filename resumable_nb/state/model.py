@@ -149,7 +149,7 @@ class State(BaseModel):
             ) from error
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
+        if name.startswith("_") or isinstance(getattr(type(self), name, None), property):
             super().__setattr__(name, value)
             return
         self._known(name)
@@ -200,7 +200,7 @@ def _copied(where: str, value: Any) -> Any:
 
 
 class ResearchState(State):
-    """What one piece of research knows. Subclass it to add fields.
+    """What one piece of research knows. Subclass it to add fields, or to say what the lists hold: they still append.
 
     Attributes:
         query: what is asked.

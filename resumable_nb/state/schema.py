@@ -122,11 +122,22 @@ def fields_of(cls: type[State]) -> dict[str, Field]:
     for name, info in cls.model_fields.items():
         reducer = _reducer(f"{cls.__name__}.{name}", info.metadata)
         metadata = tuple(m for m in info.metadata if m is not reducer)
-        is_list = (get_origin(info.annotation) or info.annotation) is list
-        appends = reducer is operator.add and is_list
+        reducer = reducer or _inherited(cls, name, info.annotation)
+        appends = reducer is operator.add and _kind(info.annotation) is list
         plain = appends and alone and not metadata and name not in watched
         found[name] = Field(name, info.annotation, metadata, reducer, appends, plain)
     return found
+
+
+def _kind(annotation: Any) -> Any:
+    return get_origin(annotation) or annotation
+
+
+def _inherited(cls: type[State], name: str, annotation: Any) -> Reducer | None:
+    """The reducer that the base class has for the field: `findings: list[Finding] = []` still appends."""
+    known = (fields_of(base)[name] for base in cls.__mro__[1:] if name in getattr(base, "model_fields", {}))
+    base = next(known, None)
+    return base.reducer if base is not None and _kind(base.annotation) is _kind(annotation) else None
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import SecretStr
 
-from resumable_nb.errors import StateError, StateMismatch, ValueNotStorable
+from resumable_nb.errors import StateError, StateMismatch, ValueNotLoadable, ValueNotStorable
 from resumable_nb.state import Image, Live, ResearchState, State
 from tests.state.edits import zoo
 from tests.state.kinds import Claim, Note, Sourced, Wide, content, live, no_blob, resolve, whole
@@ -143,6 +143,32 @@ def test_elements_keep_their_class() -> None:
     assert type(other.state.claims[0]) is Sourced
     assert [type(e) for e in other.state.findings] == [type(e) for e in zoo()]
     assert whole(other.state) == whole(session.state)
+
+
+def test_a_class_that_is_gone_is_named_with_the_place() -> None:
+    """A value whose class is not defined here stops the load before anything is changed."""
+    stored = live()
+    stored.state.update(findings=["a", Claim(), "b"], anything=Note())
+    session = live(find=lambda module, qualname: None)
+    before = session.image()
+
+    with pytest.raises(ValueNotLoadable, match=r"state\.findings\[1\].*Claim"):
+        session.set(stored.image())
+    stored.state.findings = []
+    with pytest.raises(ValueNotLoadable, match=r"state\.anything.*Note"):
+        session.set(stored.image())
+    assert session.image() is before
+
+
+def test_a_step_learns_at_once_that_what_it_left_cannot_be_loaded() -> None:
+    """Parting the state from the names of a step finds what a restart would not find."""
+    session = live(find=lambda module, qualname: None)
+    session.state.update(findings=["a"])
+    session.renew()
+    session.state.findings.append(Claim())
+
+    with pytest.raises(ValueNotLoadable, match=r"state\.findings\[1\].*Claim"):
+        session.renew()
 
 
 def test_large_values_are_stored_beside_and_found_again() -> None:

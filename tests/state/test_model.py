@@ -176,6 +176,55 @@ def test_any_function_of_two_arguments_is_a_reducer(reducer: Any) -> None:
     assert state.value == reducer(kind(), new)
 
 
+class Odd(State):
+    """Annotations, attributes and values that are allowed, and easily in the way."""
+
+    documented: Annotated[int, {"unit": "s"}] = 0
+    tags: Annotated[list[str], {"unit": "s"}, operator.add] = []
+    _cache: list[str] = []
+
+    @property
+    def doubled(self) -> int:
+        return 2 * self.documented
+
+    @doubled.setter
+    def doubled(self, value: int) -> None:
+        self.documented = value // 2
+
+
+class Grumpy:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+def test_annotations_properties_and_private_attributes_are_left_alone() -> None:
+    """Metadata without a hash, properties with setters and private attributes work; no repr hides an error."""
+    state = Odd()
+    state.update(documented=3, tags=["a"])
+    state.doubled, state._cache = 8, ["x"]
+    assert (state.documented, state.doubled, state.tags, state._cache) == (4, 8, ["a"], ["x"])
+
+    with pytest.raises(StateError, match="Grumpy whose repr raised RuntimeError"):
+        state.update(documented=Grumpy())
+
+
+def test_a_field_keeps_the_reducer_of_its_base() -> None:
+    """Saying what a list holds does not make `update` overwrite it; another kind of field, or reducer, does."""
+
+    class Narrow(Wide):
+        findings: list[Claim] = []
+        log: dict[str, int] = {}  # type: ignore[assignment]  # another kind of field
+        best: Annotated[int, min] = 9
+
+    class Narrower(Narrow):
+        findings: list[Sourced] = []
+
+    state = Narrower()
+    state.update(findings=[Sourced(text="a")], log={"a": 1}, best=3)
+    state.update(findings=[{"text": "b"}], log={"b": 2}, best=5)
+    assert ([claim.text for claim in state.findings], state.log, state.best) == (["a", "b"], {"b": 2}, 3)
+
+
 def test_updates_from_many_threads_are_all_there() -> None:
     """Concurrent updates lose nothing."""
     state = Wide()
