@@ -156,7 +156,7 @@ def _call(scope: Scope, request: httpx2.Request) -> Call:
     asked = question(
         request.method,
         url.raw_path,
-        headers=dict(request.headers),
+        headers={name.lower(): value for name, value in request.headers.multi_items()},
         body=request.content,
         userinfo=url.userinfo,
     )

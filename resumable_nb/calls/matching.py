@@ -11,6 +11,7 @@ import base64
 import binascii
 import email.parser
 import email.policy
+import functools
 import hashlib
 import json
 import re
@@ -36,6 +37,7 @@ _NO_SECRETS = frozenset(
     | {b"sk-no-key-required", b"placeholder", b"bearer", b"basic", b"token", b"digest", b"negotiate"}
 )
 _CREDENTIAL_QUERY = frozenset({"key", "sig", "signature", "code", "password", "x-amz-signature", "x-goog-signature"})
+_LONG_WORD = re.compile(rb"[\w-]{16}")
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
 
 
@@ -81,7 +83,7 @@ def question(
         userinfo: `user:password` of the URL.
     """
     raw_path, _, raw_query = target.partition(b"?")
-    path = redact(raw_path)[0].decode("ascii", "replace")
+    path = (redact(raw_path)[0] if _LONG_WORD.search(raw_path) else raw_path).decode("ascii", "replace")
     operation = accounts.operation(method, path)
     pairs = parse_qsl(raw_query.decode("ascii", "replace"), keep_blank_values=True)
     query, query_secrets = _query(pairs, llm=operation is not None)
@@ -157,10 +159,11 @@ def _body(content_type: str, body: bytes, secrets: set[bytes]) -> tuple[Any, Any
 
 
 def _json_body(body: bytes, secrets: set[bytes]) -> tuple[Any, Any, int]:
-    named = set(_named_secrets(read_json(body)))
-    secrets |= named
+    value = read_json(body)
+    secrets |= set(_named_secrets(value))
     clean, hits = redact(body, _variants(secrets))
-    value = read_json(clean)
+    if hits:
+        value = read_json(clean)
     _canonical(value)
     return value, value, hits
 
@@ -239,6 +242,7 @@ def _header_secrets(headers: Mapping[str, str]) -> Iterable[bytes]:
             yield from _basic(value)
 
 
+@functools.lru_cache(maxsize=256)
 def _is_key_header(name: str) -> bool:
     return is_credential_name(name) or (name.endswith(("-key", "_key")) and name != "idempotency-key")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from resumable_nb.calls.recording import LEFT_OPEN, MAX_BODY_BYTES, Call, Headers, content_type_of, too_large
 from resumable_nb.calls.sse import Ending, EventParser, WholeLines, has_lines, is_events
+from resumable_nb.failpoints import passing
 
 
 class StreamRecord:
@@ -100,7 +101,9 @@ class StreamRecord:
             self._recorded = self._size
             body = self._body()
             row = self.call.completing("partial", body, status=self._status, headers=self._headers, why=LEFT_OPEN)
+            passing("http.receive.before")
             self.call.scope.append(row)
+            passing("http.receive.after")
 
     def _why_not_whole(self) -> str | None:
         if self._lines is None:

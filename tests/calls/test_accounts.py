@@ -64,7 +64,7 @@ ANSWERS: list[tuple[dict[str, Any], tuple[int | None, int | None, str | None]]] 
             }
         }
         | {"stop_reason": "end_turn"},
-        (99, None, "end_turn"),
+        (99, 3, "end_turn"),
     ),
     (
         {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3, "thoughtsTokenCount": 20}}
