@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -143,11 +144,18 @@ def _write_content(writer: Writer, array: Array, node: dict[str, Any], path: Pat
     elif kind == "O":
         node["items"] = [writer.node(item, at_index(path, i)) for i, item in enumerate(array.flat)]
     elif kind == "U":
+        if not _are_characters(array.ravel()):
+            raise ValueNotStorable(render(path), "its texts hold numbers that are no characters")
         node["items"] = writer.items(array.ravel().tolist(), path)
     else:
         writer.check_room(array.nbytes, path)  # before the copy is made; `binary` counts it
         text_like = array.dtype.itemsize == 1 or kind in "SV"
         node.update(writer.binary(_normal(array).tobytes(), path, may_be_text=text_like))
+
+
+def _are_characters(texts: Array) -> bool:
+    """Whether Python can make texts of these; memory that was no text crashes numpy."""
+    return texts.nbytes == 0 or bool(texts.view(f"{texts.dtype.str[0]}u4").max() <= sys.maxunicode)
 
 
 def _normal(array: Array) -> Array:

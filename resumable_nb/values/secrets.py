@@ -43,7 +43,9 @@ _KEY_BLOCK = (  # up to its end, or as far as it looks like a key
     rb"(?:.{1,16384}?-----END [A-Z ]*PRIVATE KEY-----|(?:[A-Za-z0-9+/=\s:,-]|\\[nr]){40,})"
 )
 # user:password@ of a URL. Bounded, so that a long text of colons costs no quadratic time.
-_IN_URL = rb"[^\s/:@\"'<>]{0,128}:[^\s/@\"'<>]{1,256}(?=@)"
+_IN_URL = re.compile(rb"://[^\s/?#:@\"'<>]{0,128}:[^\s/?#@\"'<>]{1,256}@")
+_SCHEME_AFTER_QUOTE = re.compile(rb"(?:\A|\")[A-Za-z][A-Za-z0-9+.-]{1,30}\Z")
+_REST_TO_QUOTE = re.compile(rb"[^\s\"]*(?:\"|\Z)")
 
 
 def _searches() -> Iterator[re.Pattern[bytes]]:
@@ -57,7 +59,6 @@ def _searches() -> Iterator[re.Pattern[bytes]]:
     for prefix, rest in _TOKENS.items():
         if not prefix.endswith((b"-", b"_")):
             yield re.compile(rb"%s(?<=%s%s)%s" % (prefix, _START, prefix, rest))
-    yield re.compile(b"://" + _IN_URL)
     yield re.compile(_KEY_BLOCK, re.DOTALL)
 
 
@@ -65,7 +66,6 @@ _SEARCHES = tuple(_searches())
 _REPLACEMENTS = (
     re.compile(b"|".join(rb"%s%s%s" % (_START, *token) for token in _TOKENS.items())),
     re.compile(_KEY_BLOCK, re.DOTALL),
-    re.compile(b"(?<=://)" + _IN_URL),
 )
 
 _ENVIRONMENT_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL", re.IGNORECASE)
@@ -103,9 +103,24 @@ def redact(body: bytes, extra: Iterable[bytes] = ()) -> tuple[bytes, int]:
 
 
 def contains_secret(body: bytes, environment: Iterable[bytes] | None = None) -> bool:
-    """Whether `redact` would find something. `environment`: what `environment_secrets()` gave, if it is at hand."""
+    """Whether `redact` would find something, or a whole text is a URL with a password.
+
+    Not every such URL counts: explanations are full of them, and an answer with one must be kept as it is.
+
+    Args:
+        body: bytes of a text, or JSON.
+        environment: what `environment_secrets()` gave, if it is at hand.
+    """
     secrets = environment_secrets() if environment is None else environment
-    return any(secret in body for secret in secrets) or _has_token(body)
+    return any(secret in body for secret in secrets) or _has_token(body) or _is_url_with_password(body)
+
+
+def _is_url_with_password(body: bytes) -> bool:
+    return any(
+        _SCHEME_AFTER_QUOTE.search(body[max(0, found.start() - 32) : found.start()])
+        and _REST_TO_QUOTE.match(body, found.end())
+        for found in _IN_URL.finditer(body)
+    )
 
 
 def _has_token(body: bytes) -> bool:
@@ -114,7 +129,8 @@ def _has_token(body: bytes) -> bool:
 
 def redact_text(text: str) -> str:
     """`text` without credentials, for messages."""
-    return redact(text.encode("utf-8", "surrogatepass"))[0].decode("utf-8", "surrogatepass")
+    body = _IN_URL.sub(b"://[redacted]@", text.encode("utf-8", "surrogatepass"))
+    return redact(body)[0].decode("utf-8", "surrogatepass")
 
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

@@ -31,6 +31,8 @@ INLINE_BYTES = 256
 MAX_INT_BITS = 2048
 """Python reads no decimal beyond 4,300 digits (640, if so configured)."""
 
+UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, OSError)
+"""What an object may raise that is half made, closed, or of a newer version of its library."""
 _LEAVES = {str, bool, NoneType, int, float}
 
 
@@ -90,11 +92,14 @@ class Writer:
         try:
             return self._container(value, kind, path)
         except ValueNotStorable as error:
-            while len(self.shared) > known:  # what was begun is in no tree: nothing may refer to it
-                self.shared.popitem()
-            return self._stand_in(value, path, error)
+            reason = error
+        except UNREADABLE as error:
+            reason = ValueNotStorable(render(path), f"it cannot be read ({type(error).__name__})")
         finally:
             self._depth = depth
+        while len(self.shared) > known:  # what was begun is in no tree: nothing may refer to it
+            self.shared.popitem()
+        return self._stand_in(value, path, reason)
 
     def _container(self, value: Any, kind: type, path: Path) -> Node:
         if kind is list:

@@ -141,7 +141,7 @@ def arrays() -> dict[str, Any]:
             np.timedelta64(-4, "D"),
         ],
         "structured scalar": np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])[0],
-        "0-d": [np.array(5), np.array("x"), np.array(None), np.array(np.nan)],
+        "0-d": [np.array(5), np.array("xyz"), np.array(None), np.array(np.nan)],
         "order": [np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.arange(24).reshape(2, 3, 4)],
         "byte order": [
             np.arange(3, dtype=">i4"),

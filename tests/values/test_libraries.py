@@ -61,6 +61,16 @@ NOT_STORABLE: dict[str, Any] = {
     "name that is not storable": pd.Series([1], name=len),
     "level that is not storable": pd.Index([1], name=len),
 }
+
+
+def half_made() -> Any:
+    return pd.DataFrame.__new__(pd.DataFrame)
+
+
+NOT_STORABLE |= {
+    "texts that are no text": np.frombuffer(b"\xff\xff\xff\x7f", "<U1").copy(),
+    "half made": half_made(),
+}
 NOT_STORABLE["attrs that are not storable"].attrs["f"] = len
 
 
