@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -133,19 +133,18 @@ class Record:
 
     @cached_property
     def key(self) -> str:
+        """The fingerprint of the run."""
         return fingerprint_of(self.cell.code.digest, self.before)
 
     @cached_property
-    def _identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Any, ...]:
+        """What two records of one and the same run have in common."""
         kept = tuple((name, facts and facts.digest) for name, facts in sorted(self.kept.items()))
         return self.cell.cell_id, self.cell.step, self.key, kept
 
     def equals(self, other: Record | None) -> bool:
         """The same cell with the same code, from and to the same names and state."""
-        return other is not None and self._identity == other._identity
-
-    def with_cell(self, cell: Cell) -> Record:
-        return replace(self, cell=cell)
+        return other is not None and self.identity == other.identity
 
     def to_json(self) -> str:
         """The `data` of its journal row."""
@@ -162,6 +161,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str, *, cell_id: str, step: str | None, **columns: Any) -> Record:
+        """The record of `to_json`; the other columns of its row are given beside."""
         data = json.loads(text)
         facts = {part: {n: f and Facts.from_json(f) for n, f in data[part].items()} for part in ("before", "kept")}
         return cls(

@@ -39,8 +39,12 @@ def rows_to(
     """The rows that move the lineage to `image`: first to the entry state, where the lineage is elsewhere.
 
     Args:
+        thread: where they go.
+        cell: whose checkpoint it is.
         parent: a checkpoint of the lineage.
         entry: the state that the cell started from: that of the parent, or one to be taken up (or migrated) first.
+        image: the state at its end.
+        origin: of the checkpoint: `step` or `edit`.
         columns: of the checkpoint itself.
     """
     rows = thread.value_rows(entry.blobs)
@@ -53,7 +57,7 @@ def rows_to(
 
 
 def report(run: Run) -> list[str]:
-    """Lines for the end of a step: notices of its calls, and calls that were made anew although recorded ones were left."""
+    """Lines for the end of a step: notices of its calls, and calls made anew although recorded ones were left."""
     lines = take_notices(run)
     for request, recorded in run.unmatched():
         nearest = differences.nearest(request, recorded)
@@ -67,10 +71,8 @@ def report(run: Run) -> list[str]:
 def failed_again(run: Run) -> list[str]:
     """What to do about a step that raised on recorded answers alone: it would raise again."""
     if run.claimed and not run.made:
-        return [
-            f"all {run.claimed} answers were the recorded ones, so running it again gives the same. Change the code, or ask "
-            f"anew: `%resumable fresh {run.step}`"
-        ]
+        known = f"all {run.claimed} answers were the recorded ones, so running it again gives the same"
+        return [f"{known}. Change the code, or ask anew: `%resumable fresh {run.step}`"]
     return []
 
 

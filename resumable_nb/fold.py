@@ -40,7 +40,7 @@ class Fold:
         self.unfinished: set[str] = set()
         self.anchors: dict[str, tuple[str, Any]] = {}
         self.notebooks: list[dict[str, Any]] = []
-        self.values: dict[str, int] = {}
+        self.large_values: dict[str, int] = {}
         self.outputs: dict[int, int] = {}
         self.forked_at = 0
         self.calls_done = 0
@@ -67,6 +67,7 @@ class Fold:
             self._apply_answer(row)
 
     def apply_all(self, rows: Iterable[Row]) -> None:
+        """Take rows in."""
         for row in rows:
             self.apply(row)
 
@@ -82,7 +83,7 @@ class Fold:
 
     def _apply_value(self, row: Row) -> None:
         if row.key:
-            self.values[row.key] = row.seq
+            self.large_values[row.key] = row.seq
 
     def _apply_outputs(self, row: Row) -> None:
         if row.ref_seq:
@@ -255,6 +256,7 @@ class Fold:
         return next((r for r in reversed(self._started_like.get(key, [])) if self._same(cell, r)), None)
 
     def started_row(self, seq: int) -> Row | None:
+        """The row that says that a run was started."""
         return self._started.get(seq)
 
     # ------------------------------------------------------------------ states
@@ -298,9 +300,11 @@ class Fold:
         return self._rows.get(seq)
 
     def checkpoints(self) -> list[Row]:
+        """All checkpoints, oldest first."""
         return [row for row in self._rows.values() if row.kind == "checkpoint"]
 
     def progress_of(self, run_seq: int) -> list[int]:
+        """The rows of a run that carry progress of the state, oldest first."""
         return self._progress.get(run_seq, [])
 
     def latest_started(self) -> list[Row]:

@@ -57,6 +57,16 @@ class Names:
             self._memo[name] = self._look(name, self.namespace[name]) if bound else None
         return self._memo[name]
 
+    def digest(self, name: str) -> str | None:
+        """The digest of what a name holds now; None if it is unbound."""
+        facts = self.facts(name)
+        return facts.digest if facts else None
+
+    def unbind(self, name: str) -> None:
+        """Take a name away."""
+        self.namespace.pop(name, None)
+        self.forget([name])
+
     def _look(self, name: str, value: object) -> Facts:
         made_by = self.made_by.get(name, "")
         return fingerprint.fingerprint(
@@ -134,6 +144,7 @@ class Names:
         self._memo[name] = facts
 
     def resolve(self, module: str, qualname: str) -> type | None:
+        """The class of a stored value, if it is defined here."""
         return values.resolver(self.namespace)(module, qualname)
 
     def define(self, source_of: Code, names: set[str]) -> set[str]:
@@ -141,7 +152,7 @@ class Names:
         source = source_of.definitions(names)
         if source:
             code = compile(source, f"<definitions of {', '.join(sorted(names))}>", "exec", dont_inherit=True)
-            linecache.cache[code.co_filename] = (len(source), None, source.splitlines(True), code.co_filename)
+            linecache.cache[code.co_filename] = (len(source), None, source.splitlines(keepends=True), code.co_filename)
             exec(code, self.namespace)  # type: ignore[arg-type]  # noqa: S102 - the notebook's own source, at hand
         self.forget(names)
         return {n for n in names if n not in self.namespace}

@@ -82,6 +82,11 @@ def open_notebook(
     """Open a thread for the cells of a notebook.
 
     Args:
+        thread_id: its name.
+        db: the store.
+        query: the question.
+        start: as `open` has it; `newest` is `--continue`.
+        take_over: take it from another live session.
         namespace: where cells run; `state` and `thread` are bound in it.
         hidden: names that were in it before the person wrote anything.
         state: name of the state class in the namespace; a cell may define it later.

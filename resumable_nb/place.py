@@ -6,16 +6,19 @@ its place in the notebook, whatever was run when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from resumable_nb.cells import BASE, STATE, Cell, Order, Record, first_of
 from resumable_nb.errors import RunFirst
-from resumable_nb.fingerprint import Facts
-from resumable_nb.fold import Fold
 from resumable_nb.names import DEFINED, MODULE, Names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from resumable_nb.fingerprint import Facts
+    from resumable_nb.fold import Fold
 
 _BASE_CELL = Cell(BASE, None, "")
 
@@ -31,6 +34,7 @@ class Left:
 
     @property
     def digest(self) -> str | None:
+        """Of the value; None for an unbound name."""
         return self.facts.digest if self.facts else None
 
 
@@ -53,6 +57,7 @@ class Entry:
 
 
 def facts_of(names: Mapping[str, Left]) -> dict[str, Facts | None]:
+    """Only the values."""
     return {name: left.facts for name, left in names.items()}
 
 
@@ -80,6 +85,7 @@ class Places:
     last: str = ""
     notes: list[Cell] = field(default_factory=list)
     sources: dict[str, Cell] = field(default_factory=dict)
+    notebook: tuple[Cell, ...] = ()
 
     # ------------------------------------------------------------------ rule 2: what stands above
     def arrive(self, cell: Cell, order: Order) -> None:
@@ -87,7 +93,7 @@ class Places:
         known = any(c.cell_id == cell.cell_id for c in order.cells)
         if not known and self.anchors.get(cell.cell_id, ("", None))[1] != order.version:
             self.anchors[cell.cell_id] = (self.last, order.version)
-        self.last, self.notes = cell.cell_id, []
+        self.last, self.notes, self.notebook = cell.cell_id, [], order.cells
         self.seen[cell.cell_id] = cell
         for known_cell in (*order.cells, cell):
             if known_cell.source:
@@ -98,8 +104,8 @@ class Places:
         cells = list(order.cells)
         recorded = {c: record.cell for c in self.fold.lineage if (record := self.fold.latest(c))}
         known = recorded | self.seen
-        for cell_id, (anchor, saved) in self.anchors.items():
-            ids = [c.cell_id for c in cells]
+        for cell_id, (ran_after, saved) in self.anchors.items():
+            ids, anchor = [c.cell_id for c in cells], ran_after
             while anchor not in ids and self.anchors.get(anchor, ("", None))[1] == order.version:
                 anchor = self.anchors[anchor][0]
             if cell_id in known and cell_id not in ids and saved == order.version:
@@ -109,6 +115,13 @@ class Places:
     def skipped(self, cell: Cell) -> bool:
         """Whether it is a step that has not run in this kernel."""
         return cell.step is not None and cell.cell_id not in self.ran
+
+    def read_elsewhere(self, cell: Cell) -> set[str]:
+        """Names that other cells read, as far as they are known, or that functions of any cell touch."""
+        cells = {c.cell_id: c for c in self.notebook} | self.seen
+        others = [c.code.loads.keys() for c in cells.values() if c.cell_id != cell.cell_id]
+        deferred = [names for c in cells.values() for names in c.code.defers.values()]
+        return set().union(*others, *deferred)
 
     # ------------------------------------------------------------------ rules 2 and 3: what it left
     def walk(self, above: list[Cell]) -> dict[str, Left]:
@@ -161,7 +174,7 @@ class Places:
         return self.names.needs(cell.code, placed, now=now) | ({STATE} if cell.step is not None else set())
 
     def _outdated(self, cell: Cell, record: Record | None, names: dict[str, Left], above: list[Cell]) -> str:
-        """"" if the cell, as last executed, ended, and from these names; else the id of the cell to run first."""
+        """Empty if the cell, as last executed, ended, and from these names; else the id of the cell to run first."""
         here = cell.step is None and cell.cell_id in self.ran
         before = record.before if record else {}
         wanted = {n for n in before.keys() | self.needs(cell, facts_of(names)) if not n.startswith(MODULE)}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resumable_nb import randomness, values
 from resumable_nb.cells import Cell, Spent
@@ -49,7 +49,7 @@ class Scope:
         self.notices: list[str] = []
         self.uses_state = False
 
-    def claim(self, key: str, *, kind: str = "llm", request: str = "") -> Claim:
+    def claim(self, key: str, *, kind: str = "llm", request: str = "") -> Claim:  # noqa: ARG002 - as in a step
         """The next free number for this question, with the recorded answer if there is one."""
         return Claim(0)
 
@@ -134,6 +134,7 @@ class Run(Scope):
 
     # ------------------------------------------------------------------ calls
     def claim(self, key: str, *, kind: str = "llm", request: str = "") -> Claim:
+        """The next free number, with its newest answer over all runs of the step."""
         with self._lock:
             used = self._used.setdefault((kind, key), set())
             number = next(n for n in range(len(used) + 1) if n not in used)
@@ -151,11 +152,13 @@ class Run(Scope):
             return Claim(number, answer)
 
     def release(self, key: str, occurrence: int, *, kind: str = "llm") -> None:
+        """A failed attempt gives its number back."""
         with self._lock:
             self._used.get((kind, key), set()).discard(occurrence)
             self._asked = [a for a in self._asked if a.question != (kind, key, occurrence)]
 
     def append(self, *rows: Row) -> list[int]:
+        """Write rows of this run. When it returns they are in the store. Thread-safe."""
         with self._lock:
             written = list(rows)
             blobs: list[Row] = []
@@ -235,6 +238,7 @@ class Run(Scope):
 
     # ------------------------------------------------------------------ the end
     def before_commit(self, callback: Callable[[], None]) -> None:
+        """Call this when the step is about to commit."""
         with self._lock:
             self._callbacks.append(callback)
 
@@ -249,8 +253,8 @@ class Run(Scope):
         if self._open:
             names = ", ".join(sorted(set(self._open.values())))
             raise CallsInFlight(
-                f"`{self.step}` ended while {len(self._open)} of its calls were still running ({names}). Wait for them in "
-                "the step: join the threads, await the tasks. Nothing that was answered is lost."
+                f"`{self.step}` ended while {len(self._open)} of its calls were still running ({names}). Wait for them "
+                "in the step: join the threads, await the tasks. Nothing that was answered is lost."
             )
 
     def spent(self) -> Spent:
@@ -345,6 +349,7 @@ def enter(entered: Scope) -> None:
 
 
 def leave(left: Scope) -> None:
+    """The scope has ended."""
     with contextlib.suppress(ValueError):
         _fallback.remove(left)
 
@@ -359,4 +364,3 @@ def within(entered: Scope) -> Iterator[Scope]:
     finally:
         _current.reset(token)
         leave(entered)
-

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
+import contextlib
 import inspect
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from resumable_nb import failpoints, fingerprint, scope, values
 from resumable_nb.cells import STATE, Cell, Record
 from resumable_nb.commit import checkpoint_row, failed_again, report, rows_to, state_facts
 from resumable_nb.errors import StepError, UsageError
 from resumable_nb.fingerprint import Code, Facts
-from resumable_nb.journal import Row
 from resumable_nb.scope import Run, Scope
-from resumable_nb.state import Image
-from resumable_nb.thread import Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from resumable_nb.state import Image
+    from resumable_nb.thread import Thread
 
 _RESULT = "result"
 
@@ -47,7 +48,7 @@ class Script:
 
     thread: Thread
     start: int
-    say: Callable[[str], None] = lambda line: None
+    say: Callable[[str], object] = print
     _last: int = field(init=False)
     _done: dict[str, _Done] = field(init=False, default_factory=dict)
     _running: str | None = field(init=False, default=None)
@@ -60,7 +61,7 @@ class Script:
     # ------------------------------------------------------------------ one step
     def call(self, name: str, fn: Callable[..., Any]) -> Any:
         """Skip, replay or run one step. See `Thread.step`."""
-        if not isinstance(name, str) or not name.strip() or not callable(fn):
+        if not str(name).strip() or not callable(fn):
             raise UsageError(f"thread.step(name, fn) takes a name and a function, not {name!r} and {fn!r}.")
         started = self._begin(name, fn)
         if isinstance(started, Record):
@@ -75,8 +76,19 @@ class Script:
         with self._while_running(started):
             return self._commit(started, await fn(*self._arguments(fn)))
 
-    def _while_running(self, started: _Started) -> _WhileRunning:
-        return _WhileRunning(self, started)
+    @contextlib.contextmanager
+    def _while_running(self, started: _Started) -> Iterator[None]:
+        """The scope of a running step; if its body raises, the step has failed."""
+        self._running = started.cell.step
+        try:
+            with scope.within(started.run):
+                started.run.enter_main()
+                yield
+        except BaseException as error:
+            self._fail(started, error)
+            raise
+        finally:
+            self._running = None
 
     def _arguments(self, fn: Callable[..., Any]) -> list[Any]:
         try:
@@ -98,11 +110,11 @@ class Script:
         found = self.thread.fold.run_like(cell, record.key)
         if again is not None and (found is None or found.key != again.record.key):
             raise StepError(
-                f"`{name}` has already run in this session, with other code, inputs or state. Give each step its own name, "
-                f"such as `{name} 2`."
+                f"`{name}` has already run in this session, with other code, inputs or state. Give each step its own "
+                f"name, such as `{name} 2`."
             )
         if found is not None and not found.lost:
-            taken = self._take_up(cell, found, entry, image)
+            taken = self._take_up(cell, found, entry)
             self.say(f"`{name}`: restored from checkpoint {taken.checkpoint}: {taken.spent} not spent again")
             return taken
         self.thread.live.set(image)
@@ -126,7 +138,8 @@ class Script:
         code = Code(digest=own.digest, loads={}, writes=frozenset())
         return Cell(f"step {name}", name, "", known=code), before
 
-    def _take_up(self, cell: Cell, found: Record, entry: int, image: Image) -> Record:
+    def _take_up(self, cell: Cell, found: Record, entry: int) -> Record:
+        """The lineage holds this run already, or moves to it by a new checkpoint."""
         fold = self.thread.fold
         row = fold.row(found.checkpoint)
         if row is None or found.checkpoint not in fold.chain_set or (row.parent_seq or 0) != entry:
@@ -158,7 +171,7 @@ class Script:
         for line in report(run):
             self.say(f"`{cell.step}`: {line}")
         if started.found is not None:
-            self._take_up(cell, started.found, run.entry, started.image)
+            self._take_up(cell, started.found, run.entry)
             return result
         image = self.thread.live.image()
         encoded = values.encode_names({_RESULT: result})
@@ -189,7 +202,7 @@ class Script:
             self.say(f"`{cell.step}`: what it returns is not stored ({why}); it is rebuilt by replay after a restart")
         return result
 
-    def fail(self, started: _Started, error: BaseException) -> None:
+    def _fail(self, started: _Started, error: BaseException) -> None:
         """The function raised: the state is as at the step's entry."""
         run = started.run
         self.thread.live.set(started.image)
@@ -210,27 +223,5 @@ class _Done:
     entry: int
 
 
-class _WhileRunning:
-    """The scope of a running step; if the body raises, the step has failed."""
-
-    def __init__(self, script: Script, started: _Started) -> None:
-        self._script, self._started = script, started
-        self._within = scope.within(started.run)
-
-    def __enter__(self) -> None:
-        self._script._running = self._started.cell.step  # noqa: SLF001
-        self._within.__enter__()
-        self._started.run.enter_main()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._within.__exit__(kind, error, trace)
-        self._script._running = None  # noqa: SLF001
-        if error is not None:
-            self._script.fail(self._started, error)
-
-
-def _ready(result: Any) -> asyncio.Future[Any] | Any:
-    async def ready() -> Any:
-        return result
-
-    return ready()
+async def _ready(result: Any) -> Any:
+    return result

@@ -9,21 +9,27 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from resumable_nb import failpoints, fingerprint, scope, values
+from resumable_nb import failpoints, scope, values
+from resumable_nb.binding import Binder
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
-from resumable_nb.commit import checkpoint_row, failed_again, report, rows_to, state_facts, take_notices
-from resumable_nb.errors import NameTaken, StateError, StateMismatch, UsageError, ValueNotLoadable
+from resumable_nb.commit import failed_again, report, state_facts, take_notices
+from resumable_nb.errors import NameTaken, StateError, StateMismatch, UsageError, ValueNotStorable
 from resumable_nb.fingerprint import Facts
 from resumable_nb.journal import Row
-from resumable_nb.names import DEFINED, MODULE, Names
+from resumable_nb.lineage import Lineage
+from resumable_nb.names import MODULE, Names
 from resumable_nb.place import Entry, Left, Places
 from resumable_nb.scope import Run, Scope
 from resumable_nb.state import Image, State
-from resumable_nb.thread import Thread
+from resumable_nb.why import left_out, not_stored, notes, why_it_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, MutableMapping
+
+    from resumable_nb.thread import Thread
 
 Action = Literal["skip", "run", "plain"]
 
@@ -46,14 +52,20 @@ class Decision:
 
 
 @dataclass
-class _Running:
-    """A cell between `begin` and its end."""
+class _Start:
+    """Where a cell starts: what stands above it, what it needs, the checkpoint with its state, and that state."""
 
     cell: Cell
     above: list[Cell]
     before: dict[str, Facts | None]
     entry: int
     image: Image
+
+
+@dataclass
+class _Running(_Start):
+    """A cell between `begin` and its end."""
+
     objects: dict[str, Any]
     facts: dict[str, Facts | None]
     scope: Scope
@@ -87,9 +99,12 @@ class Kernel:
         self.places = Places(self.thread.fold, self.names, Left(), anchors=dict(self.thread.fold.anchors))
         self._outside = Scope(self.thread)
         self._notebook: str | None = None
-        self._start_seq = 0
+        self._lineage = Lineage(self.thread, self.places)
+        self._binder = Binder(self.thread, self.names, self.places)
         self._problem: StateError | None = None
         self._committed: Record | None = None
+        self._left: str | None = None
+        self._said: list[str] = []
         scope.enter(self._outside)
         if self.state_name is None or self._state_class() is not None:
             self._begin_thread()
@@ -113,7 +128,7 @@ class Kernel:
         self.thread.begin(self.query)
         root = self.thread.fold.newest() if self.newest else self.thread.fold.root
         self.places.start = Left(state_facts(self.thread.fold.image(root)))
-        self._start_seq = root
+        self._lineage.start = root
         self.namespace["thread"] = self.thread
         self._set_state(self.thread.fold.image(self.thread.fold.newest()))
 
@@ -128,10 +143,10 @@ class Kernel:
         """Names that do not hold what they held when the thread was opened here."""
         self.names.forget()
         before = self.places.baseline
-        return frozenset(n for n in self.names if n not in before or before[n].digest != self._digest_now(n))
+        return frozenset(n for n in self.names if n not in before or before[n].digest != self.names.digest(n))
 
     def _follow_state_class(self) -> None:
-        """The class of the state may have been defined, or defined again. What does not fit stops the cells that need it."""
+        """The class of the state may have been defined anew. What does not fit stops the cells that need it."""
         if self.state_name is None:
             return
         cls = self._state_class()
@@ -151,27 +166,45 @@ class Kernel:
             RunFirst: A cell above has to run before it.
             NameTaken: A cell above has this step name.
         """
-        self.running = self._committed = None
+        if self.running is not None:  # its end was never told, such as by a kernel that was interrupted in between
+            self._end(self.running)
+        self._committed = None
+        self._look_between()
         self.names.forget()
         self.thread.session.refresh()
+        if self.thread.session.lost is not None:
+            raise self.thread.session.lost
         self._know_notebook(order)
         self._follow_state_class()
         self.places.arrive(cell, order)
         above = self.places.above(cell, order)
         self._refuse_twins(cell, above)
         at = self.places.enter(cell, above)
-        self._bind(cell, above, at.placed)
+        self._binder.bind(cell, above, at.placed)
         entry, image = self._put_state(above, at)
         before = {n: self._facts_at_start(n, at.placed, image) for n in at.needed}
-        if cell.step is None:
-            return self._begin_plain(cell, above, before, entry, image)
-        return self._begin_step(cell, above, before, entry, image)
+        start = _Start(cell, above, before, entry, image)
+        return self._begin_plain(start) if cell.step is None else self._begin_step(start)
+
+    def _look_between(self) -> None:
+        """The state may have been changed since the last cell ended; that belongs to no cell, and is not kept."""
+        with contextlib.suppress(StateError, ValueNotStorable):
+            if self._left is not None and self.thread.live.image().digest != self._left:
+                self._outside.notice(
+                    "the state was changed between cells, by a widget or a task: that is not kept. Change it in a cell"
+                )
+
+    def _take_lines(self) -> list[str]:
+        """What to say before a cell: of the state, and of cells above that are not up to date, once."""
+        said, self._said = self._said, notes(self.places.notes)
+        return take_notices(self._outside) + [line for line in self._said if line not in said]
 
     def _refuse_twins(self, cell: Cell, above: list[Cell]) -> None:
         twin = next((c for c in above if cell.step is not None and c.step == cell.step), None)
         if twin is not None:
             raise NameTaken(
-                f"Two cells have the step name `{cell.step}`: {twin.cell_id} above and {cell.cell_id}, this one. Rename one.",
+                f"Two cells have the step name `{cell.step}`: {twin.cell_id} above and {cell.cell_id}, this one. "
+                "Rename one of them.",
                 cell_id=twin.cell_id,
             )
 
@@ -183,41 +216,6 @@ class Kernel:
             return None if digest is None else Facts(digest=digest, kind="module", summary=name)
         return placed[name].facts if name in placed else self.names.facts(name)
 
-    def _bind(self, cell: Cell, above: list[Cell], placed: Mapping[str, Left]) -> None:
-        """R4: bind what is not as its place has it."""
-        other = {n: x for n, x in placed.items() if n != STATE and x.digest != self._digest_now(n)}
-        for name in [n for n, x in other.items() if self.names.kept(n, x.facts)]:
-            self.names.put_back(name, other.pop(name).facts)
-        by_run: dict[int, dict[str, Left]] = {}
-        for name, left in other.items():
-            assert left.record is not None
-            if left.facts is not None and left.facts.kind in DEFINED:
-                self._define(name, left)
-            else:
-                by_run.setdefault(left.record.source_seq, {})[name] = left
-        for lefts in by_run.values():
-            with contextlib.suppress(ValueNotLoadable):
-                self._restore(next(iter(lefts.values())).record, set(lefts))
-        missing = {n: x for n, x in other.items() if x.digest != self._digest_now(n)}
-        if missing:  # such as a value whose class is not defined here: running the step makes it anew
-            self.places.stop(cell, above, missing)
-
-    def _digest_now(self, name: str) -> str | None:
-        facts = self.names.facts(name)
-        return facts.digest if facts else None
-
-    def _define(self, name: str, left: Left) -> None:
-        """Execute the statement that defines it; it may need what is not there."""
-        source = self.places.sources[left.writer.code.digest]
-        with contextlib.suppress(Exception):
-            self.names.define(source.code, {name})
-
-    def _restore(self, record: Record | None, only: set[str] | None = None) -> None:
-        assert record is not None
-        text = self.thread.read(record.source_seq).response
-        if text:
-            self.names.restore(record, text, self.thread.blob, only)
-
     def _put_state(self, above: list[Cell], at: Entry) -> tuple[int, Image]:
         """R2: the state is that of the place; it stays where that is not known and the cell does not need it."""
         left, needed = at.state, STATE in at.placed
@@ -225,41 +223,42 @@ class Kernel:
             if self._problem is not None:
                 raise self._problem
             if left.blame or left.facts is None:
-                raise StateError(f"`--state {self.state_name}`: no cell has defined `{self.state_name}` yet. Run that cell first.")
-            seq = left.record.checkpoint if left.record else self._start_seq
+                raise self._no_class()
+            seq = left.record.checkpoint if left.record else self._lineage.start
             image = self.thread.fold.image(seq)
             self._set_state(image)
         except StateError:
             if needed:
                 raise
-            return self._parent(above), self.thread.live.image()
+            return self._lineage.parent(above), self.thread.live.image()
         return seq, image
+
+    def _no_class(self) -> StateError:
+        name = self.state_name
+        return StateError(f"`--state {name}`: no cell has defined `{name}` yet. Run that cell first.")
 
     def _set_state(self, image: Image) -> None:
         self.thread.live.set(image)
+        self._left = image.digest
         self.namespace[STATE] = self.thread.live.state
 
     # ------------------------------------------------------------------ ordinary cells
-    def _begin_plain(
-        self, cell: Cell, above: list[Cell], before: dict[str, Facts | None], entry: int, image: Image
-    ) -> Decision:
-        self.places.ran.pop(cell.cell_id, None)
+    def _begin_plain(self, start: _Start) -> Decision:
+        self.places.ran.pop(start.cell.cell_id, None)
         self._outside.uses_state = False
-        self.running = self._running(cell, above, before, entry, image, self._outside)
-        return Decision("plain", self._notes_line())
+        self.running = self._watch(start, self._outside)
+        return Decision("plain", "\n".join(self._take_lines()))
 
-    def _running(
-        self, cell: Cell, above: list[Cell], before: dict[str, Facts | None], entry: int, image: Image, ground: Scope
-    ) -> _Running:
-        watched = {n for n in before if n != STATE and not n.startswith(MODULE)} | cell.code.writes
+    def _watch(self, start: _Start, ground: Scope) -> _Running:
+        """The cell runs now: remember what names hold that it might change."""
+        watched = {n for n in start.before if n != STATE and not n.startswith(MODULE)} | start.cell.code.writes
         watched |= self.names.aliases(watched)
         facts = {n: self.names.facts(n) for n in watched}
-        return _Running(cell, above, before, entry, image, self.names.identities(), facts, ground)
+        return _Running(**vars(start), objects=self.names.identities(), facts=facts, scope=ground)
 
     # ------------------------------------------------------------------ steps
-    def _begin_step(
-        self, cell: Cell, above: list[Cell], before: dict[str, Facts | None], entry: int, image: Image
-    ) -> Decision:
+    def _begin_step(self, start: _Start) -> Decision:
+        cell, above, before = start.cell, start.above, start.before
         for name, facts in before.items():
             if name != STATE and not name.startswith(MODULE):
                 self.names.keep(name, facts)
@@ -268,20 +267,27 @@ class Kernel:
         found = fold.run_like(cell, key)
         rebuilt: list[str] = []
         if found is not None:
-            rebuilt = self._not_at_hand(cell, found) or self._bring_names(cell, found, before)
+            rebuilt = self._binder.not_at_hand(cell, found) or self._binder.bring(cell, found, before)
             if not rebuilt:
                 return self._skip(cell, above, found)
-        why = self._why(cell, before, found, rebuilt)
+        why = self._take_lines() + why_it_runs(fold, cell, before, found, rebuilt)
         earlier = fold.latest(cell.cell_id)
-        run = Run(self.thread, cell, key=key, entry=self._parent(above), image=image, eager=earlier is not None and found is None)
+        run = Run(
+            self.thread,
+            cell,
+            key=key,
+            entry=self._lineage.parent(above),
+            image=start.image,
+            eager=earlier is not None and found is None,
+        )
         self._restore_random(run, cell, key, found)
         if found is None:
             fold.unfinished.add(cell.cell_id)
         self.places.ran.pop(cell.cell_id, None)
-        self.running = self._running(cell, above, before, entry, image, run)
+        self.running = self._watch(start, run)
         self.running.found = found
         scope.enter(run)
-        return Decision("run", why)
+        return Decision("run", "\n".join(why))
 
     def _restore_random(self, run: Run, cell: Cell, key: str, found: Record | None) -> None:
         fold = self.thread.fold
@@ -290,56 +296,16 @@ class Kernel:
         elif found is None:
             run.restore_random(fold.started(cell, key))
 
-    def _not_at_hand(self, cell: Cell, found: Record) -> list[str]:
-        """Names that the run left and that only running it again can give."""
-        missing = []
-        for name, facts in found.kept.items():
-            if name == STATE or facts is None or facts.digest == self._digest_now(name):
-                continue
-            if facts.kind in DEFINED and cell.code.definitions({name}):
-                continue
-            if facts.storable or name in found.lost:
-                missing.append(f"`{name}`")
-        return missing
-
-    def _bring_names(self, cell: Cell, found: Record, before: Mapping[str, Facts | None]) -> list[str]:
-        """Bind what the run left. Returns names that turned out not to be had without running it again."""
-        differing = {n for n, f in found.kept.items() if n != STATE and (f and f.digest) != self._digest_now(n)}
-        gone = {n for n in differing if found.kept[n] is None}
-        defined = {n for n in differing - gone if (f := found.kept[n]) and f.kind in DEFINED}
-        why = ""
-        try:
-            if defined:
-                self.names.define(cell.code, defined)
-            if differing - defined - gone:
-                self._restore(found)
-        except Exception as error:  # noqa: BLE001 - whatever the notebook's own import or class statement raises
-            why = f" ({error})"
-        for name in gone:
-            self.namespace.pop(name, None)
-            self.names.forget([name])
-        wrong = {n for n in differing if (f := found.kept[n]) and f.digest != self._digest_now(n)}
-        if wrong or why:
-            self._put_back(before)
-            return [f"`{'`, `'.join(sorted(wrong or differing))}`{why}"]
-        return []
-
-    def _put_back(self, before: Mapping[str, Facts | None]) -> None:
-        """The step has to start from its inputs after all."""
-        for name, facts in before.items():
-            changed = name != STATE and not name.startswith(MODULE) and (facts and facts.digest) != self._digest_now(name)
-            if changed and self.names.kept(name, facts):
-                self.names.put_back(name, facts)
-
     def _skip(self, cell: Cell, above: list[Cell], found: Record) -> Decision:
         """The step is done: exit state and names come from the record."""
-        record = self._take_up(cell, above, found)
+        record = self._lineage.take_up(cell, above, found)
         self.names.forget()
         self._set_state(self.thread.fold.image(record.checkpoint))
         self.places.ran[cell.cell_id] = record
         outputs, signature = self._recorded_outputs(record)
         line = f"restored from checkpoint {record.checkpoint}: {record.spent} not spent again"
-        return Decision("skip", "\n".join(filter(None, [line, self._notes_line()])), outputs, signature)
+        line += left_out(self._binder.left_out(cell, record))
+        return Decision("skip", "\n".join([line, *self._take_lines()]), outputs, signature)
 
     def _recorded_outputs(self, record: Record) -> tuple[tuple[dict[str, Any], ...], str]:
         seq = self.thread.fold.outputs.get(record.source_seq)
@@ -347,73 +313,6 @@ class Kernel:
             return (), ""
         row = self.thread.read(seq)
         return tuple(json.loads(row.response or "[]")), row.key or ""
-
-    def _take_up(self, cell: Cell, above: list[Cell], found: Record) -> Record:
-        """The lineage holds this run already, or moves to it by a new checkpoint."""
-        fold = self.thread.fold
-        current = fold.latest(cell.cell_id)
-        same_cell = found.cell.cell_id == cell.cell_id and found.cell.step == cell.step
-        in_place = same_cell and current is not None and current.equals(found) and current.seq in fold.chain_set
-        if in_place and cell.cell_id not in fold.unfinished:
-            assert current is not None
-            return current
-        extra: dict[str, Any] = {"as": found.source_seq}
-        if not same_cell:
-            extra["was"] = [found.cell.cell_id, found.cell.step]
-        parent = self._parent(above)
-        changes = fold.image(found.checkpoint).changes_from(fold.image(parent))
-        row = checkpoint_row(cell, "taken up", parent, changes, key=found.key, data=json.dumps(extra))
-        self.thread.append(*self._anchor_rows(), row)
-        taken = fold.latest(cell.cell_id)
-        assert taken is not None
-        return taken
-
-    def _anchor_rows(self) -> list[Row]:
-        """After which cells unsaved ones stand, if the journal does not say so yet."""
-        anchors = self.places.anchors
-        return [] if anchors == self.thread.fold.anchors else [Row(kind="notice", name="anchors", data=json.dumps(anchors))]
-
-    def _parent(self, above: list[Cell]) -> int:
-        """The newest checkpoint of the lineage that belongs to a cell above: the new one starts from it."""
-        fold = self.thread.fold
-        seqs = [seq for c in above if (seq := fold.lineage.get(c.cell_id, 0)) in fold.chain_set]
-        if seqs:
-            return seqs[-1]
-        return self._start_seq if self._start_seq in fold.chain_set else fold.root
-
-    # ------------------------------------------------------------------ what is said
-    def _why(
-        self, cell: Cell, before: Mapping[str, Facts | None], found: Record | None, rebuilt: list[str]
-    ) -> str:
-        """Why a step runs although it ran before; "" for its first run."""
-        lines = [self._notes_line()] if self.places.notes else []
-        if found is not None:
-            lines.append(f"runs again from its recorded answers to rebuild {', '.join(rebuilt)}, which cannot be stored")
-        else:
-            last = self.thread.fold.last_run(cell)
-            if last is not None:
-                lines.append("runs again: " + "; ".join(self._differences(cell, before, last)))
-        started = [r for r in self.thread.fold.latest_started() if r.cell_id == cell.cell_id]
-        answered = len(self.thread.fold.answers(cell))
-        if started and found is None and answered:
-            lines.append(f"unfinished: {answered} calls answered, they are not asked again")
-        return "\n".join(lines)
-
-    def _differences(self, cell: Cell, before: Mapping[str, Facts | None], last: Record) -> list[str]:
-        found = []
-        if last.cell.code.digest != cell.code.digest:
-            found.append("its code changed")
-        names = {n: f for n, f in before.items() if n != STATE}
-        old = {n: f for n, f in last.before.items() if n in names}  # what it does not read any more did not change
-        found += fingerprint.explain(old, names)
-        state, was = before.get(STATE), last.before.get(STATE)
-        if state and was and state.digest != was.digest:
-            found.append("the state above it changed")
-        return found or ["its earlier run was retired"]
-
-    def _notes_line(self) -> str:
-        labels = ", ".join(dict.fromkeys(c.label for c in self.places.notes))
-        return f"note: {labels} above may change the state when it runs as it stands now" if labels else ""
 
     # ------------------------------------------------------------------ the end of a cell
     def commit(self) -> list[str]:
@@ -462,7 +361,7 @@ class Kernel:
         for name in rebound:
             self.names.made_by[name] = made_by
         gone = {n for n in running.objects if n not in now}
-        altered = {n for n, facts in running.facts.items() if (facts and facts.digest) != self._digest_now(n)}
+        altered = {n for n, facts in running.facts.items() if (facts and facts.digest) != self.names.digest(n)}
         names = {n for n in rebound | gone | altered | running.cell.code.writes if n != STATE}
         kept = {n: self.names.facts(n) for n in names}
         if running.cell.step is not None or image.digest != running.image.digest:
@@ -480,7 +379,11 @@ class Kernel:
         current = self.thread.fold.latest(running.cell.cell_id)
         durable = STATE in before
         lines = take_notices(self._outside)
-        if durable and record.equals(current) and (STATE not in kept or current is None or current.seq in self.thread.fold.chain_set):
+        if (
+            durable
+            and record.equals(current)
+            and (STATE not in kept or current is None or current.seq in self.thread.fold.chain_set)
+        ):
             assert current is not None
             record = replace(record, seq=current.seq, checkpoint=current.checkpoint)
         elif durable:
@@ -495,20 +398,18 @@ class Kernel:
     def _write_plain(self, running: _Running, record: Record, image: Image) -> Record:
         cell_id = running.cell.cell_id
         if STATE in record.kept:
-            rows = self._checkpoint_rows(running, image, origin="edit", data=record.to_json(), key=record.key)
+            rows = self._rows(running, image, origin="edit", data=record.to_json(), key=record.key)
         else:
             parent = running.entry
-            row = Row(kind="cell", phase="done", cell_id=cell_id, key=record.key, parent_seq=parent, data=record.to_json())
-            rows = [*self._anchor_rows(), row]
+            row = Row(
+                kind="cell", phase="done", cell_id=cell_id, key=record.key, parent_seq=parent, data=record.to_json()
+            )
+            rows = [*self._lineage.anchor_rows(), row]
         seq = self.thread.append(*rows)[-1]
         return replace(record, seq=seq, source_seq=seq, checkpoint=seq if STATE in record.kept else running.entry)
 
-    def _checkpoint_rows(self, running: _Running, image: Image, *, origin: str, **columns: Any) -> list[Row]:
-        parent = self._parent(running.above)
-        rows = rows_to(
-            self.thread, running.cell, parent=parent, entry=running.image, image=image, origin=origin, **columns
-        )
-        return [*self._anchor_rows(), *self.thread.value_rows(image.blobs), *rows]
+    def _rows(self, running: _Running, image: Image, **columns: Any) -> list[Row]:
+        return self._lineage.rows(running.cell, running.above, entry=running.image, image=image, **columns)
 
     def _commit_step(self, running: _Running, run: Run) -> list[str]:
         run.settle()
@@ -526,7 +427,7 @@ class Kernel:
         lost = {n: why for n, why in lost.items() if why}
         record = Record(running.cell, running.before, kept, lost=lost, spent=run.spent())
         failpoints.passing("step.commit.before")
-        rows = self._checkpoint_rows(
+        rows = self._rows(
             running,
             image,
             origin="step",
@@ -543,18 +444,11 @@ class Kernel:
         failpoints.passing("step.commit.after")
         self._committed = self.places.ran[running.cell.cell_id] = self.thread.fold.record(seq)
         self._end(running)
-        return lines + self._say_lost(lost, kept)
+        return lines + not_stored(lost, kept)
 
     def _storable(self, name: str) -> bool:
         facts = self.names.facts(name)
         return facts is not None and not facts.storable
-
-    def _say_lost(self, lost: Mapping[str, str], kept: Mapping[str, Facts | None]) -> list[str]:
-        rebuilt = {n: why for n, why in lost.items() if (f := kept[n]) and f.kind not in DEFINED}
-        if not rebuilt:
-            return []
-        names = "; ".join(f"`{n}` ({why})" for n, why in sorted(rebuilt.items()))
-        return [f"not stored, rebuilt by replaying this step after a restart: {names}"]
 
     def _stand_by_record(
         self, running: _Running, found: Record, image: Image, kept: Mapping[str, Facts | None]
@@ -563,15 +457,15 @@ class Kernel:
         lines = []
         recorded = self.thread.fold.image(found.checkpoint)
         if recorded.digest != image.digest:
-            fields = sorted({f for f in {*recorded.fields, *image.fields} if _differs(recorded, image, f)})
+            fields = differing_fields(recorded, image)
             lines.append(f"the replay ended with another state ({', '.join(fields)}); the recorded one stands")
         digests = {n: f and f.digest for n, f in kept.items()}
         stored = {n for n, f in found.kept.items() if n != STATE and f and not f.storable and n not in found.lost}
         other = {n for n in stored if found.kept[n] and found.kept[n].digest != digests.get(n)}  # type: ignore[union-attr]
         if other:
-            self._restore(found, other)
+            self._binder.restore(found, other)
             lines.append(f"the replay gave other values for {', '.join(sorted(other))}; the recorded ones stand")
-        record = self._take_up(running.cell, running.above, found)
+        record = self._lineage.take_up(running.cell, running.above, found)
         self._set_state(recorded)
         self.places.ran[running.cell.cell_id] = record
         return lines
@@ -592,11 +486,12 @@ class Kernel:
 
     def _write_failed(self, running: _Running, run: Run, error: BaseException) -> None:
         self.thread.fold.unfinished.add(running.cell.cell_id)
-        if run.started_seq is not None or self.thread.fold.latest(running.cell.cell_id) is not None:
-            self.thread.append(run.failed_row(error))
+        self.thread.append(run.failed_row(error))
 
     def _end(self, running: _Running) -> None:
         self.names.forget()
+        with contextlib.suppress(StateError, ValueNotStorable):
+            self._left = self.thread.live.image().digest
         if isinstance(running.scope, Run):
             scope.leave(running.scope)
         if self.running is running:
@@ -608,7 +503,9 @@ class Kernel:
         if record is None or not shown:
             return
         text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
-        self.thread.append(Row(kind="outputs", ref_seq=record.source_seq, step=record.cell.step, key=signature, response=text))
+        self.thread.append(
+            Row(kind="outputs", ref_seq=record.source_seq, step=record.cell.step, key=signature, response=text)
+        )
 
     # ------------------------------------------------------------------ the notebook
     def _know_notebook(self, order: Order) -> None:
@@ -623,8 +520,8 @@ class Kernel:
             base = self.thread.fold.root if first and not self.newest else self.thread.fold.newest()
             known = {"path": order.path, "ids": ids, "base": 0 if first and not self.newest else base}
             self.thread.append(Row(kind="notice", name="notebook", data=json.dumps(known)))
-        self._start_seq = known["base"] or self.thread.fold.root
-        self.places.start = Left(state_facts(self.thread.fold.image(self._start_seq)))
+        self._lineage.start = known["base"] or self.thread.fold.root
+        self.places.start = Left(state_facts(self.thread.fold.image(self._lineage.start)))
 
     def close(self) -> None:
         """Leave the thread: calls go live and unrecorded from here on."""
@@ -636,7 +533,10 @@ def _same_notebook(known: Mapping[str, Any], path: str, ids: Iterable[str]) -> b
     return bool(known["path"] == path or (shared and 2 * len(shared) >= len(known["ids"])))
 
 
-def _differs(a: Image, b: Image, name: str) -> bool:
-    if name not in a.fields or name not in b.fields:
-        return True
-    return a.json(name) != b.json(name)
+def differing_fields(one: Image, other: Image) -> list[str]:
+    """Fields that two images have not in common, or that differ in them."""
+
+    def text(image: Image, name: str) -> str | None:
+        return image.json(name) if name in image.fields else None
+
+    return sorted(f for f in {*one.fields, *other.fields} if text(one, f) != text(other, f))

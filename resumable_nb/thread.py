@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from resumable_nb import values
 from resumable_nb.errors import ThreadNotFound, UsageError
@@ -19,15 +19,30 @@ from resumable_nb.state import Image, Live, ResearchState, State
 if TYPE_CHECKING:
     import pandas as pd
 
-_FOLDED = ("thread", "step", "checkpoint", "cell", "llm", "call", "effect", "approval", "resource", "notice", "value", "outputs")
+_FOLDED = (
+    "thread",
+    "step",
+    "checkpoint",
+    "cell",
+    "llm",
+    "call",
+    "effect",
+    "approval",
+    "resource",
+    "notice",
+    "value",
+    "outputs",
+)
 
 
 class StepRunner(Protocol):
     """What runs the steps of a script; a notebook has its own way in."""
 
-    def call(self, name: str, fn: Callable[..., Any]) -> Any: ...
+    def call(self, name: str, fn: Callable[..., Any]) -> Any:
+        """Skip, replay or run one step."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The thread is closed."""
 
 
 class Thread:
@@ -77,7 +92,7 @@ class Thread:
 
     def blob(self, key: str) -> bytes:
         """A large value by its sha256."""
-        seq = self.fold.values.get(key)
+        seq = self.fold.large_values.get(key)
         body = self.read(seq).body if seq else None
         if body is None:
             raise ThreadNotFound(f"The store has no value {key[:12]}…: it was pruned, or the store is damaged.")
@@ -85,7 +100,7 @@ class Thread:
 
     def value_rows(self, blobs: dict[str, bytes]) -> list[Row]:
         """Rows for large values that the store does not have yet."""
-        new = {key: body for key, body in blobs.items() if key not in self.fold.values}
+        new = {key: body for key, body in blobs.items() if key not in self.fold.large_values}
         return [Row(kind="value", key=key, body=body) for key, body in new.items()]
 
     def recovery_rows(self, again: int, first_live: float | None) -> list[Row]:
@@ -122,7 +137,7 @@ class Thread:
 
     @staticmethod
     def _starts_otherwise(stored: Image, image: Image, query: str | None) -> bool:
-        """A default that changed, or another query. A new field is no change; with another version only the query is."""
+        """A default that changed, or another query. A new field is no change; across versions only the query is."""
         if stored.schema_version != image.schema_version:
             known = {"query"} if query is not None else set()
         else:
@@ -137,16 +152,20 @@ class Thread:
 
     def state_at(self, seq: int) -> State:
         """The state at the newest checkpoint, or progress inside a step, at or before a journal row."""
+        return self.live.detached(self.fold.image(self._with_state(seq)))
+
+    def _with_state(self, seq: int) -> int:
+        """The newest row with a state at or before a row."""
         if not 1 <= seq <= self.fold.head:
             raise ThreadNotFound(f"Thread {self.thread_id!r} has rows 1 to {self.fold.head}, not {seq}.")
-        return self.live.detached(self.fold.image(self.fold.newest(seq)))
+        return self.fold.newest(seq)
 
     def sql(self, query: str, params: list[Any] | None = None) -> pd.DataFrame:
         """Ask the store: one SELECT or EXPLAIN over the views; it cannot write, nor reach files or the network."""
         return self.store.query(query, params)
 
     def history(self) -> list[dict[str, Any]]:
-        """The checkpoints, oldest first: seq, when, step, origin, whether it is in the lineage, fields that it changed."""
+        """The checkpoints, oldest first: seq, at, step, origin, in_lineage, and the fields that it changed."""
         chain = set(self.fold.chain)
         return [
             {
@@ -161,8 +180,8 @@ class Thread:
         ]
 
     def diff(self, a: int, b: int) -> list[dict[str, Any]]:
-        """What differs between the states at two rows: field, before and after as Python values; None where it is missing."""
-        before, after = (self.fold.image(self.fold.newest(seq)) for seq in (a, b))
+        """What differs between the states at two rows: field, before and after as JSON values; None where missing."""
+        before, after = (self.fold.image(self._with_state(seq)) for seq in (a, b))
         rows = []
         for name in dict.fromkeys([*before.fields, *after.fields]):
             old, new = (i.json(name) if name in i.fields else None for i in (before, after))
@@ -186,9 +205,9 @@ class Thread:
     def step(self, name: str, fn: Callable[..., Any]) -> Any:
         """Run a function as a durable step, or take its recorded result.
 
-        The step is done, and `fn` is not called, if it ended before with the same code, the same values of the names that it
-        reads, and the same state at its entry. `fn` may take the state as its one argument. What it returns is stored
-        without pickle and returned again.
+        The step is done, and `fn` is not called, if it ended before with the same code, the same values of the names
+        that it reads, and the same state at its entry. `fn` may take the state as its one argument. What it returns is
+        stored without pickle and returned again; what else it changes, such as a list of the module, is not.
 
         Returns:
             What `fn` returns; for a coroutine function, an awaitable of it.
@@ -203,7 +222,7 @@ class Thread:
             self.runner.close()
         self.session.close()
 
-    def __enter__(self) -> Thread:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -224,7 +243,7 @@ def connect(
     take_over: bool = False,
 ) -> Thread:
     """Open a thread of a store, making both where they are missing."""
-    if not isinstance(thread_id, str) or not thread_id.strip():
+    if not str(thread_id).strip():
         raise UsageError(f"A thread needs a name, not {thread_id!r}.")
     store = Store.open(db)
     session = store.open_session(thread_id, take_over=take_over, about={"argv": sys.argv[:1]})

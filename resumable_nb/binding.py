@@ -1,0 +1,108 @@
+"""Putting names to what their place has and what a skipped step left: from the journal, or by its statements."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from resumable_nb.cells import STATE
+from resumable_nb.errors import ValueNotLoadable
+from resumable_nb.names import DEFINED, MODULE
+
+if TYPE_CHECKING:
+    from resumable_nb.cells import Cell, Record
+    from resumable_nb.fingerprint import Facts
+    from resumable_nb.names import Names
+    from resumable_nb.place import Left, Places
+    from resumable_nb.thread import Thread
+
+
+@dataclass
+class Binder:
+    """Binds names of one notebook to values of one thread's journal."""
+
+    thread: Thread
+    names: Names
+    places: Places
+
+    def bind(self, cell: Cell, above: list[Cell], placed: Mapping[str, Left]) -> None:
+        """R4: bind what is not as its place has it.
+
+        Raises:
+            RunFirst: A value could not be bound after all, such as one whose class is not defined here.
+        """
+        other = {n: x for n, x in placed.items() if n != STATE and x.digest != self.names.digest(n)}
+        for name in [n for n, x in other.items() if self.names.kept(n, x.facts)]:
+            self.names.put_back(name, other.pop(name).facts)
+        by_run: dict[int, dict[str, Left]] = {}
+        for name, left in other.items():
+            if left.facts is not None and left.facts.kind in DEFINED:
+                self._define(name, left)
+            elif left.record is not None:
+                by_run.setdefault(left.record.source_seq, {})[name] = left
+        for lefts in by_run.values():
+            with contextlib.suppress(ValueNotLoadable):
+                self.restore(next(iter(lefts.values())).record, set(lefts))
+        missing = {n: x for n, x in other.items() if x.digest != self.names.digest(n)}
+        if missing:
+            self.places.stop(cell, above, missing)
+
+    def _define(self, name: str, left: Left) -> None:
+        """Execute the statement that defines it; it may need what is not there."""
+        source = self.places.sources[left.writer.code.digest]
+        with contextlib.suppress(Exception):
+            self.names.define(source.code, {name})
+
+    def restore(self, record: Record | None, only: set[str] | None = None) -> None:
+        """Bind names to the stored values of a run."""
+        text = self.thread.read(record.source_seq).response if record is not None else None
+        if record is not None and text:
+            self.names.restore(record, text, self.thread.blob, only)
+
+    def not_at_hand(self, cell: Cell, found: Record) -> list[str]:
+        """Names that a run left, that another cell reads, and that only running it again can give."""
+        read = self.places.read_elsewhere(cell)
+        return [f"`{name}`" for name in self.left_out(cell, found) if name in read]
+
+    def left_out(self, cell: Cell, found: Record) -> list[str]:
+        """Names that a run left and that neither the store nor a statement of the cell can give."""
+        missing = []
+        for name, facts in found.kept.items():
+            if name == STATE or facts is None or facts.digest == self.names.digest(name):
+                continue
+            if facts.kind in DEFINED and cell.code.definitions({name}):
+                continue
+            if facts.storable or name in found.lost:
+                missing.append(name)
+        return sorted(missing)
+
+    def bring(self, cell: Cell, found: Record, before: Mapping[str, Facts | None]) -> list[str]:
+        """Bind what a run left. Returns names that turned out not to be had without running it again."""
+        out = set(self.left_out(cell, found))
+        differing = {n for n, f in found.kept.items() if n != STATE and (f and f.digest) != self.names.digest(n)} - out
+        gone = {n for n in differing if found.kept[n] is None}
+        defined = {n for n in differing - gone if (f := found.kept[n]) and f.kind in DEFINED}
+        why = ""
+        try:
+            if defined:
+                self.names.define(cell.code, defined)
+            if differing - defined - gone:
+                self.restore(found)
+        except Exception as error:  # noqa: BLE001 - whatever the notebook's own import or class statement raises
+            why = f" ({error})"
+        for name in gone | out:
+            self.names.unbind(name)
+        wrong = {n for n in differing if (f := found.kept[n]) and f.digest != self.names.digest(n)}
+        if wrong or why:
+            self._put_back(before)
+            return [f"`{'`, `'.join(sorted(wrong or differing))}`{why}"]
+        return []
+
+    def _put_back(self, before: Mapping[str, Facts | None]) -> None:
+        """The step has to start from its inputs after all."""
+        for name, facts in before.items():
+            own = name != STATE and not name.startswith(MODULE)
+            if own and (facts and facts.digest) != self.names.digest(name) and self.names.kept(name, facts):
+                self.names.put_back(name, facts)
