@@ -8,6 +8,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
+from resumable_nb.fingerprint.instances import state_of
+
 _CODE = (types.FunctionType, staticmethod, classmethod, property)
 _KEPT = frozenset({"__doc__", "__slots__", "__hash__"})
 
@@ -64,7 +66,7 @@ def _model_fields(own: Any) -> Iterator[tuple[str, Any]]:
         yield f"field {name}", {slot: _given(value) for slot, value in slots.items() if value is not None}
     for name, attribute in own.get("__private_attributes__", {}).items():
         yield f"field {name}", [_given(attribute.default), attribute.default_factory]
-    for group, decorated in getattr(own.get("__pydantic_decorators__"), "__dict__", {}).items():
+    for group, decorated in state_of(own.get("__pydantic_decorators__")).items():
         for name, decorator in decorated.items() if isinstance(decorated, dict) else ():
             yield f"{group} {name}", getattr(decorator, "info", None)
 

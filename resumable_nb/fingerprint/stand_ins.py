@@ -275,10 +275,10 @@ class StandIns:
         try:
             return self._fields(value)
         except (_NotSeen, ValueNotStorable):
-            pass
+            found = None
         finally:
             self._strict -= 1
-        return self._opaque(value)
+        return found or self._opaque(value)
 
     def _ours(self, value: object) -> dict[str, str]:
         """An object of this library may call functions of the notebook: an effect, a resource."""

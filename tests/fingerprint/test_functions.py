@@ -265,6 +265,48 @@ def test_options_of_fields_and_classes_count(kind, one, other):
     assert digest(source.replace(one, other)) != digest(source)
 
 
+def test_options_count_without_source():
+    """Where only bytecode is at hand, the options of a validator are still part of its class."""
+    source = CLASSES["validator"]
+    one, same, other = (
+        Notebook().run(text, at_hand=False).facts("x").digest
+        for text in (source, "\n\n" + source, source.replace("'n')", "'n', mode='before')"))
+    )
+
+    assert one == same != other
+
+
+def test_an_object_of_the_library_may_call_the_notebook():
+    """What an effect or a resource calls counts: the names that it reads are inputs; an effect adds to the state."""
+    book = Notebook("LIMIT = 3\ndef f(): return LIMIT")
+    book.run("class Effect:\n    def __init__(self, call): self.call = call")
+    book.names["Effect"].__module__ = "resumable_nb.calls.effect"
+    before = book.run("x = Effect(f)").facts("x")
+    book.run("def f(): return -LIMIT\nx.call = f")
+
+    assert before.kind == "opaque"
+    assert before.reads == {"LIMIT", "state"}
+    assert book.facts("x").digest != before.digest
+
+
+def test_half_made_functions_and_objects():
+    """A closure that is not bound yet and a slot that was never filled are looked at all the same."""
+    book = Notebook("def make():\n    def g(): return later\n    return g\n    later = 1\nx = make()")
+    book.run("class A: __slots__ = ('a', 'b')\ny = A()\ny.a = 1")
+
+    assert book.facts("x").digest
+    assert book.facts("y").digest != book.run("y.b = 1").facts("y").digest
+
+
+def test_modules_that_a_function_imports_are_told_by_their_full_name():
+    """An import inside a function names its module, and what may be one below it."""
+    from resumable_nb.fingerprint.sources import modules_used
+
+    book = Notebook("def f():\n    import a.b as c\n    from d import e as g")
+
+    assert {"a.b", "d", "d.e"} <= modules_used(book.names["f"].__code__)
+
+
 def test_the_state_of_a_thread_is_a_class_like_others():
     """A subclass of the research state has one digest before and after it was used; its reducers count."""
     source = (
