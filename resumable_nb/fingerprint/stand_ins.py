@@ -273,12 +273,12 @@ class StandIns:
             return self._opaque(value)
         self._strict += 1
         try:
-            return self._fields(value)
+            found: dict[str, str] | None = self._fields(value)
         except (_NotSeen, ValueNotStorable):
             found = None
         finally:
             self._strict -= 1
-        return found or self._opaque(value)
+        return self._opaque(value) if found is None else found
 
     def _ours(self, value: object) -> dict[str, str]:
         """An object of this library may call functions of the notebook: an effect, a resource."""
