@@ -40,7 +40,7 @@ _TOKENS: dict[bytes, bytes] = {
 }
 _KEY_BLOCK = (  # up to its end, or as far as it looks like a key
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    rb"(?:.{1,16384}?-----END [A-Z ]*PRIVATE KEY-----|(?:[A-Za-z0-9+/=\s:,-]|\\[nr]){40,})"
+    rb"(?:.{1,8192}?-----END [A-Z ]*PRIVATE KEY-----|(?:[A-Za-z0-9+/=\s:,-]|\\[nr]){40,})"
 )
 # user:password@ of a URL. Bounded, so that a long text of colons costs no quadratic time.
 _IN_URL = re.compile(rb"://[^\s/?#:@\"'<>]{0,128}:[^\s/?#@\"'<>]{1,256}@")
