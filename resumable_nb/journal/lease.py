@@ -36,10 +36,6 @@ HOLD_S = 1.0
 PAUSE_S = 0.01
 _POLL_S = 0.005
 _RETRY_S = 0.05
-_FACTS = (
-    "SELECT (SELECT value FROM store_info WHERE name = 'store_id'), NULL, (SELECT count(*) FROM journal), "
-    f"({reading.SIZE_BYTES} WHERE database_name = current_database())"
-)
 
 
 class Lease:
@@ -54,7 +50,7 @@ class Lease:
         self.path, self.idle_s, self.wait_s = path, idle_s, wait_s
         self.mutex, self._closing = _mutex()
         self.heads: dict[str, int] = {}
-        self.store_id = ""
+        self.store_id = self._database = ""
         self._wal = str(files.wal_path(path))
         self._con: duckdb.DuckDBPyConnection | None = None
         self._lock: filelock.BaseFileLock | None = None
@@ -227,7 +223,8 @@ class Lease:
         """Facts about the store; if this process sees the file for the first time, it is compared with what we make."""
         if files.identity(self.path) != found:
             raise StoreReplaced(f"{self.path} was replaced while it was being opened. Run this again")
-        facts = self._ask(con) if found == self._trusted else self._ask_stranger(con)
+        is_known = found == self._trusted
+        facts = reading.facts(con, self._database, self.path) if is_known else self._ask_stranger(con)
         if self.store_id not in ("", facts.store_id):
             raise StoreReplaced(
                 f"{self.path} is another store now: it has store_id {facts.store_id}, and this kernel opened "
@@ -236,14 +233,11 @@ class Lease:
         self._trusted = found
         return facts
 
-    def _ask(self, con: duckdb.DuckDBPyConnection) -> reading.Facts:
-        return reading.Facts(*con.execute(_FACTS).fetchall()[0])
-
     def _ask_stranger(self, con: duckdb.DuckDBPyConnection) -> reading.Facts:
-        with trust.outside(con, self.path) as database:
-            facts = reading.facts(con, database, self.path)
+        with trust.outside(con, self.path) as self._database:
+            facts = reading.facts(con, self._database, self.path)
             known = schema.check_format(facts.format, self.path)
-            trust.check_all(con, database, self.path, known)
+            trust.check_all(con, self._database, self.path, known)
         schema.migrate(con, known)
         return facts
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MIGRATIONS: Mapping[int, str] = {}
-"""SQL that lifts a store of format n to n + 1. Each released format has a golden file in the tests; and its schema.sql is
-kept as schema_<n>.sql, for a store is compared with what made it before it is lifted."""
+"""SQL that lifts a store of format n to n + 1. Each released format has a golden file in the tests; and its schema.sql
+is kept as schema_<n>.sql, for a store is compared with what made it before it is lifted."""
 
 
 @functools.cache

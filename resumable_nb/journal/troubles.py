@@ -119,8 +119,8 @@ def _broken(path: Path, text: str) -> StoreError:
 def cut_off(path: Path, expected: int) -> StoreDamaged:
     """The file is shorter than its own header says."""
     return StoreDamaged(
-        f"{path} was cut off: it has {path.stat().st_size} bytes and must have {expected} at least. Perhaps it is still "
-        f"being copied. It was not changed. Put a whole copy back; {_DOCTOR.format(path=path)}"
+        f"{path} was cut off: it has {path.stat().st_size} bytes and must have {expected} at least. Perhaps it is "
+        f"still being copied. It was not changed. Put a whole copy back; {_DOCTOR.format(path=path)}"
     )
 
 
@@ -130,8 +130,8 @@ def rows_missing(path: Path, found: int, expected: int) -> StoreDamaged:
     what = f"{wal.name} was cut off" if wal.exists() else f"an older copy was put back, or {wal.name} was removed"
     return StoreDamaged(
         f"{path} has {found} rows, but {expected} were stored in it: {what}. Nothing was changed. Put the newest copy "
-        f"(and its .wal) back; {_DOCTOR.format(path=path)}. To go on with the {found} rows on purpose, delete "
-        f"{files.witness_path(path).name}"
+        f"(and its .wal) back; {_DOCTOR.format(path=path)}. To go on with the {found} rows on purpose, copy both files "
+        f"aside and delete {files.witness_path(path).name}"
     )
 
 

@@ -1,0 +1,149 @@
+"""Help for a store that is damaged or not trusted: say what is the matter, copy what can be read into a clean store.
+
+Nothing here changes or deletes a file of the store; `put_in_place` renames them, and only when a person has said so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import duckdb
+
+from resumable_nb.errors import StoreError, StoreUntrusted
+from resumable_nb.journal import files, reading, rows, schema, troubles, trust
+from resumable_nb.journal.lease import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SIDES = ("", ".wal", ".seen")
+
+
+class Report(NamedTuple):
+    """What `examine` found.
+
+    Attributes:
+        rows: rows that can be read, by thread.
+        troubles: what is the matter, one sentence each; empty if nothing is.
+        needs: what helps: "" (nothing), "rebuild", or "rebuild without log".
+    """
+
+    rows: dict[str, int]
+    troubles: list[str]
+    needs: str
+
+
+def examine(path: Path) -> Report:
+    """Look at a store without changing it, and without the help of the code in it."""
+    lease = Lease(path, idle_s=0, wait_s=5)
+    told: list[str] = []
+    with lease.closed():
+        try:
+            return _examine(path, told)
+        except (StoreError, duckdb.Error) as error:
+            told.append(_words(error, path))
+        if not files.wal_path(path).exists():
+            return Report({}, told, "")
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                copy = Path(shutil.copy(path, folder))
+                return Report(_examine(copy, []).rows, told, "rebuild without log")
+        except (StoreError, duckdb.Error):
+            return Report({}, told, "")
+
+
+def _examine(path: Path, told: list[str]) -> Report:
+    with reading.attached(path) as con:
+        facts = reading.facts(con, "store", path)
+        checks: tuple[Callable[[], object], ...] = (
+            lambda: schema.check_format(facts.format, path),
+            lambda: trust.check_all(con, "store", path, schema.FORMAT),
+            lambda: reading.check_whole(path, facts),
+        )
+        for check in checks:
+            try:
+                check()
+            except StoreError as error:
+                told.append(str(error))
+        sql = "SELECT thread_id, count(*), max(seq) FROM store.main.journal GROUP BY thread_id ORDER BY thread_id"
+        found = con.execute(sql).fetchall()
+    told += [f"Thread {name!r} has {count} of {newest} rows" for name, count, newest in found if count != newest]
+    return Report({name: count for name, count, _ in found}, told, "rebuild" if told else "")
+
+
+def _words(error: Exception, path: Path) -> str:
+    return str(error if isinstance(error, StoreError) else troubles.translate(error, path))
+
+
+def rebuild(path: Path, target: Path, *, with_log: bool = True) -> int:
+    """Copy all rows that can be read into a new, clean store; gives their number. The old one stays as it is.
+
+    Args:
+        path: the store.
+        target: where the new one is made; there must be no file.
+        with_log: False reads the main file alone: what was in a damaged log is left out, and stays in that log.
+
+    Raises:
+        StoreDamaged: not even that can be read.
+        StoreUntrusted: the journal is no table with our columns.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(Lease(path, idle_s=0, wait_s=5).closed())
+        if not with_log:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=target.parent))
+            path = Path(shutil.copy(path, folder))
+        schema.create(target)
+        try:
+            return _copy(path, target)
+        except BaseException as error:
+            target.unlink()
+            if isinstance(error, duckdb.Error):
+                raise troubles.translate(error, path) from error
+            raise
+
+
+def _copy(path: Path, target: Path) -> int:
+    with reading.attached(path) as con:
+        _check_columns(con, path)
+        con.execute(f"ATTACH '{schema.quoted(target)}' AS target (TYPE duckdb)")
+        con.execute("SET enable_external_access = false")
+        columns = ", ".join(rows.COLUMNS)
+        source = f"SELECT {columns} FROM store.main.journal ORDER BY thread_id, seq"
+        con.execute(f"INSERT INTO target.main.journal ({columns}) {source}")
+        (count,) = con.execute("SELECT count(*) FROM target.main.journal").fetchall()[0]
+        con.execute("DETACH target")
+    return int(count)
+
+
+def _check_columns(con: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """The journal is a table that holds our columns itself, whatever else it may have."""
+    sql = (
+        "SELECT column_name, data_type, is_generated FROM duckdb_columns() c JOIN duckdb_tables() t "
+        "USING (table_oid, database_name) "
+        "WHERE database_name = ? AND c.schema_name = 'main' AND c.table_name = 'journal'"
+    )
+    found = {name: (kind, computed) for name, kind, computed in con.execute(sql, ["store"]).fetchall()}
+    with duckdb.connect() as ours:
+        ours.execute(schema.part("tables"))
+        expected = {name: (kind, computed) for name, kind, computed in ours.execute(sql, ["memory"]).fetchall()}
+    wrong = [name for name, what in expected.items() if found.get(name) != what]
+    if wrong:
+        raise StoreUntrusted(f"{path} cannot be rebuilt: its journal is no table with our columns ({', '.join(wrong)})")
+
+
+def put_in_place(path: Path, rebuilt: Path) -> list[Path]:
+    """Rename the store, its log and its side file, and put the rebuilt store in their place; gives the new names."""
+    stamp, kept = time.strftime("%Y%m%d-%H%M%S"), []
+    with Lease(path, idle_s=0, wait_s=5).closed():
+        for suffix in _SIDES:
+            old = path.with_name(path.name + suffix)
+            if old.exists():
+                kept.append(old.rename(old.with_name(f"{path.name}.{stamp}{suffix}")))
+        os.rename(rebuilt, path)
+    return kept
