@@ -68,18 +68,15 @@ def test_a_strangers_store_is_rebuilt_without_its_code(store: Store, session: Se
     assert [p.read_bytes() for p in kept if p.suffix == ".duckdb" or ".duckdb." in p.name][0] == old
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "foreign"])
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
 def test_a_damaged_log_is_set_aside_and_the_rest_is_saved(crashed: Path, tmp_path: Path, damage: str) -> None:
     """What is whole is copied; file and log are renamed, never deleted; the thread goes on from there."""
     log = beside(crashed, ".wal")
     content = bytearray(log.read_bytes())
-    match damage:
-        case "flipped":
-            content[-3] ^= 0xFF
-        case "cut":
-            content = content[:-10]
-        case "foreign":
-            content[20] ^= 0x40
+    if damage == "cut":
+        content = content[:-10]
+    else:
+        content[-3] ^= 0xFF
     log.write_bytes(content)
     report = repair.examine(crashed)
     assert len(report.troubles) == 1
