@@ -94,6 +94,7 @@ class Binder:
             why = f" ({error})"
         for name in gone | out:
             self.names.unbind(name)
+        self.places.left_out |= out
         wrong = {n for n in differing if (f := found.kept[n]) and f.digest != self.names.digest(n)}
         if wrong or why:
             self._put_back(before)

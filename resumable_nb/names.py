@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import linecache
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
@@ -151,7 +152,8 @@ class Names:
         """Execute the import, def and class statements of a cell that bind these names. Returns those still unbound."""
         source = source_of.definitions(names)
         if source:
-            code = compile(source, f"<definitions of {', '.join(sorted(names))}>", "exec", dont_inherit=True)
+            mark = hashlib.sha256(source.encode()).hexdigest()[:12]  # other source needs another file name
+            code = compile(source, f"<definitions {mark}>", "exec", dont_inherit=True)
             linecache.cache[code.co_filename] = (len(source), None, source.splitlines(keepends=True), code.co_filename)
             exec(code, self.namespace)  # type: ignore[arg-type]  # noqa: S102 - the notebook's own source, at hand
         self.forget(names)

@@ -86,6 +86,7 @@ class Places:
     notes: list[Cell] = field(default_factory=list)
     sources: dict[str, Cell] = field(default_factory=dict)
     notebook: tuple[Cell, ...] = ()
+    left_out: set[str] = field(default_factory=set)
 
     # ------------------------------------------------------------------ rule 2: what stands above
     def arrive(self, cell: Cell, order: Order) -> None:
@@ -115,6 +116,10 @@ class Places:
     def skipped(self, cell: Cell) -> bool:
         """Whether it is a step that has not run in this kernel."""
         return cell.step is not None and cell.cell_id not in self.ran
+
+    def _is_left_out(self, name: str) -> bool:
+        """Whether a skipped step left the name unbound, because its value is not stored and nobody was known to read it."""
+        return name in self.left_out and name not in self.names.namespace
 
     def read_elsewhere(self, cell: Cell) -> set[str]:
         """Names that other cells read, as far as they are known, or that functions of any cell touch."""
@@ -217,7 +222,7 @@ class Places:
         everywhere = names = self.walk(above)
         state = names[STATE]
         if cell.step is None:
-            names = {n: x for n, x in names.items() if n == STATE or self.skipped(x.writer)}
+            names = {n: x for n, x in names.items() if n == STATE or self.skipped(x.writer) or self._is_left_out(n)}
         needed = self.needs(cell, facts_of(names), now=cell.step is None)
         at_hand = {n for n in needed if not n.startswith(MODULE) and (cell.step is not None or n in names)}
         placed = {n: names.get(n, NOTHING) for n in at_hand}

@@ -228,7 +228,7 @@ class Run(Scope):
             now = live.image()
             if now.digest != self._last_seen.digest:
                 self._view = self._last_seen = now
-            return live.detached(self._view).context()
+            return live.context(self._view)
 
     def after_update(self) -> None:
         """The state was updated by reducers."""

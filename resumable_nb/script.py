@@ -174,6 +174,7 @@ class Script:
             self._take_up(cell, started.found, run.entry)
             return result
         image = self.thread.live.image()
+        self.thread.live.renew()
         encoded = values.encode_names({_RESULT: result})
         record = Record(cell, started.before, {STATE: state_facts(image)}, lost=encoded.failed, spent=run.spent())
         failpoints.passing("step.commit.before")

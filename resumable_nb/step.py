@@ -16,7 +16,7 @@ from resumable_nb import failpoints, scope, values
 from resumable_nb.binding import Binder
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
 from resumable_nb.commit import failed_again, report, state_facts, take_notices
-from resumable_nb.errors import NameTaken, StateError, StateMismatch, UsageError, ValueNotStorable
+from resumable_nb.errors import NameTaken, ResumableError, StateError, StateMismatch, UsageError, ValueNotStorable
 from resumable_nb.fingerprint import Facts
 from resumable_nb.journal import Row
 from resumable_nb.lineage import Lineage
@@ -414,6 +414,7 @@ class Kernel:
     def _commit_step(self, running: _Running, run: Run) -> list[str]:
         run.settle()
         image = self._adopt_state()
+        self.thread.live.renew()
         kept = self._kept(running, image)
         lines = report(run)
         if running.found is not None:
@@ -479,14 +480,19 @@ class Kernel:
         self._back_to_entry(running)
         if isinstance(running.scope, Run):
             lines = report(running.scope) + (failed_again(running.scope) if isinstance(error, Exception) else [])
-            self._write_failed(running, running.scope, error)
+            lines += self._write_failed(running, running.scope, error)
         self._end(running)
         self._follow_state_class()
         return lines
 
-    def _write_failed(self, running: _Running, run: Run, error: BaseException) -> None:
+    def _write_failed(self, running: _Running, run: Run, error: BaseException) -> list[str]:
+        """Say in the journal that the step failed; where that cannot be written, say that here."""
         self.thread.fold.unfinished.add(running.cell.cell_id)
-        self.thread.append(run.failed_row(error))
+        try:
+            self.thread.append(run.failed_row(error))
+        except ResumableError as problem:
+            return [] if isinstance(error, type(problem)) else [str(problem)]
+        return []
 
     def _end(self, running: _Running) -> None:
         self.names.forget()

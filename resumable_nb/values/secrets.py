@@ -5,6 +5,7 @@ The one place for these rules: values refuse to store what they find here, and t
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -73,8 +74,15 @@ _ENVIRONMENT_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CRE
 
 def environment_secrets(environment: Mapping[str, str] | None = None) -> list[bytes]:
     """Values of credential-like environment variables, longest first, as they stand and as JSON writes them."""
+    if environment is None:  # asked for with every value that is stored
+        return list(_secrets_of(tuple(os.environ.items())))
+    return list(_secrets_of(tuple(environment.items())))
+
+
+@functools.lru_cache(maxsize=4)
+def _secrets_of(items: tuple[tuple[str, str], ...]) -> list[bytes]:
     values: set[bytes] = set()
-    environment = os.environ if environment is None else environment
+    environment = dict(items)
     for name in environment:
         if _ENVIRONMENT_NAME.search(name) and len(value := environment.get(name, "")) >= MIN_ENVIRONMENT_LENGTH:
             values.add(os.fsencode(value))

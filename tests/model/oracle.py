@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from resumable_nb.fingerprint import analyse
+
 # Values: ("x", "y"); ("client", setting, made by), which cannot be stored; ("function", *operation); None: unbound.
 Value = tuple[Any, ...] | None
 Names = dict[str, Value]  # the state is a name like others: "state"
@@ -95,6 +97,14 @@ class Cell(NamedTuple):
         """Names that its source binds; a step always leaves a state."""
         found = {op[1] for op in self.code if op[0] in _BINDS} | ({STATE} if self.step else set())
         return found.union(*(_WRITES.get(op[0], ()) for op in self.code))
+
+    def reads(self) -> set[str]:
+        """Names that its source reads somewhere before it surely binds them."""
+        return set(analyse(self.source).loads)
+
+    def touches(self) -> set[str]:
+        """Names that functions of it read when they are called."""
+        return set[str]().union(*analyse(self.source).defers.values())
 
     def makes(self, *kinds: str) -> bool:
         """Whether one of these operations is in it."""

@@ -83,12 +83,17 @@ class Kernel:
         self.open(start)
 
     def open(self, start: Value = START) -> None:
-        """Take the thread over. Names stay bound, but which cells stand is asked of the journal alone."""
+        """Take the thread over. Names stay bound, but which cells stand is asked of the journal alone.
+
+        Who made what cannot be stored is forgotten, too: its step is replayed.
+        """
+        self.names = {v: x if storable(x) or not x else (*x[:2], "") for v, x in self.names.items()}
         self.start = start
         self.thread.owner, self.anchors, self.last = self, dict(self.thread.anchors), ""
         self.seen: dict[str, Cell] = {}  # as last executed here, whatever came of it
         self.ran: dict[str, Record] = {}  # as last finished here
         self.vault: list[Value] = [None]  # values that a step had as input, and that can be put back
+        self.left_out = set[str]()
         self.notes: list[str] = []  # cells above that a line is said about
 
     def write(self, where: str) -> None:
@@ -112,6 +117,12 @@ class Kernel:
     def skipped(self, cell: Cell) -> bool:
         """Whether it is a step that has not run in this kernel."""
         return bool(cell.step) and cell.cell_id not in self.ran
+
+    def read_elsewhere(self, cell: Cell) -> set[str]:
+        """Names that other cells read, as far as they are known, or that functions of any cell touch."""
+        known = {c.cell_id: c for c in self.notebook()[0]} | self.seen
+        others = [c.reads() for c in known.values() if c.cell_id != cell.cell_id]
+        return set().union(*others, *(c.touches() for c in known.values()))
 
     def walk(self, above: list[Cell]) -> dict[str, Left]:
         """R2, R3: what the cells above left in each name. One stands if it started as those above it ended."""
@@ -146,12 +157,17 @@ class Kernel:
                 first.add(left[v].writer.cell_id)
         return next((x.cell_id for x in above if x.cell_id in first), c.cell_id)
 
+    def is_left_out(self, name: str) -> bool:
+        """Whether a skipped step left it unbound, because it cannot be stored and nobody was known to read it."""
+        return name in self.left_out and self.names.get(name) is None
+
     def enter(self, cell: Cell, above: list[Cell]) -> Names:
         """R4: bind what a cell needs as its place has it (an ordinary cell: the state, and what skipped steps kept)."""
         names, now = self.walk(above), Names()
         state = names[STATE]
         if not cell.step:
-            names, now = {v: x for v, x in names.items() if v == STATE or self.skipped(x.writer)}, self.names
+            names = {v: x for v, x in names.items() if v == STATE or self.skipped(x.writer) or self.is_left_out(v)}
+            now = self.names
         needed, first = cell.needs(now | values(names)), set[str]()
         placed = {v: names.get(v, Left()) for v in needed if cell.step or v in names}
         for v, (value, writer, blame) in placed.items():
@@ -176,9 +192,11 @@ class Kernel:
         if cell.step:
             self.vault += filter(storable, before.values())
             found = self.thread.run_like(cell, before)
-            if found and all(storable(x) or x == self.names.get(v) for v, x in found.kept.items()):
+            out = {v for v, x in (found.kept if found else {}).items() if not storable(x) and x != self.names.get(v)}
+            if found and not out & self.read_elsewhere(cell):
                 self.commit(found._replace(cell=cell), was=found.cell)
-                self.names |= found.kept
+                self.names |= found.kept | dict.fromkeys(out)
+                self.left_out |= out
                 return "skipped"
             self.write("start")
             self.thread.unfinished.add(cell.cell_id)
