@@ -74,15 +74,19 @@ _ENVIRONMENT_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CRE
 
 def environment_secrets(environment: Mapping[str, str] | None = None) -> list[bytes]:
     """Values of credential-like environment variables, longest first, as they stand and as JSON writes them."""
-    if environment is None:  # asked for with every value that is stored
-        return list(_secrets_of(tuple(os.environ.items())))
-    return list(_secrets_of(tuple(environment.items())))
+    if environment is not None:
+        return _secrets_of(environment)
+    raw = getattr(os.environ, "_data", os.environ)  # decoding all of it for every value that is stored would be felt
+    return list(_secrets_of_process(tuple(raw.items())))
 
 
 @functools.lru_cache(maxsize=4)
-def _secrets_of(items: tuple[tuple[str, str], ...]) -> list[bytes]:
+def _secrets_of_process(_now: tuple[tuple[object, object], ...]) -> list[bytes]:
+    return _secrets_of(os.environ)
+
+
+def _secrets_of(environment: Mapping[str, str]) -> list[bytes]:
     values: set[bytes] = set()
-    environment = dict(items)
     for name in environment:
         if _ENVIRONMENT_NAME.search(name) and len(value := environment.get(name, "")) >= MIN_ENVIRONMENT_LENGTH:
             values.add(os.fsencode(value))

@@ -131,7 +131,7 @@ class Process:
     # ------------------------------------------------------------------ one cell
     def run_opening(self, order: cells.Order) -> None:
         """The opening cell runs again, as in Run All: the thread is open, so it is an ordinary cell."""
-        with self.running():
+        with self.running(), contextlib.suppress(ThreadTakenOver):
             self.kernel.begin(opening_cell(), order)
             execute(opening_cell().source, self.namespace)
             self.kernel.commit()
