@@ -22,7 +22,7 @@ from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.calls.protocol import current_scope
 from resumable_nb.calls.recording import Call, Headers, why_no_answer
 from resumable_nb.calls.sse import is_streamed, pieces
-from resumable_nb.calls.streams import StreamRecord, leave_later, record_left_streams
+from resumable_nb.calls.streams import StreamRecord, leave_later, left_streams, record_prefixes
 from resumable_nb.failpoints import passing
 
 if TYPE_CHECKING:
@@ -53,12 +53,13 @@ class JournalTransport(httpx2.BaseTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """The recorded answer, or the live one, which is recorded then."""
         scope = current_scope()
-        if scope is None:
+        if scope is None or "upgrade" in request.headers:
             return self.inner.send(request, stream=True)
         request.read()
         call = _call(scope, request)
         try:
-            _claim(call)
+            record_prefixes(left_streams(call))
+            call.claim()
             return self._live(call, request) if call.answer is None else _replayed(call.answer)
         except BaseException as error:
             call.fail(_why(error))
@@ -109,12 +110,14 @@ class AsyncJournalTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The recorded answer, or the live one, which is recorded then."""
         scope = current_scope()
-        if scope is None:
+        if scope is None or "upgrade" in request.headers:
             return await self.inner.send(request, stream=True)
         await request.aread()
         call = _call(scope, request)
         try:
-            await off_loop(partial(_claim, call))
+            if left := left_streams(call):
+                await off_loop(partial(record_prefixes, left))
+            call.claim()  # here and now: tasks that ask the same get their numbers in the order in which they ask
             return await self._live(call, request) if call.answer is None else _replayed(call.answer)
         except BaseException as error:
             await off_loop(partial(call.fail, _why(error)))
@@ -161,11 +164,6 @@ def _call(scope: Scope, request: httpx2.Request) -> Call:
         userinfo=url.userinfo,
     )
     return Call(scope, asked, provider=accounts.provider(url.host, url.path, request.headers), host=url.host)
-
-
-def _claim(call: Call) -> None:
-    record_left_streams(call)
-    call.claim()
 
 
 def _hide_credentials(request: httpx2.Request) -> None:
@@ -302,19 +300,17 @@ class _Tap(httpx2.SyncByteStream):
     def _next(self, chunks: Iterator[bytes]) -> bytes:
         record = self._record
         for chunk in chunks:
-            if record.call.ended:
-                return chunk
             part = record.take(chunk)
             if record.over:
                 record.end()
             if part:
                 return part
-        if record.call.ended:
-            raise StopIteration
-        rest, broken = record.flush(), record.broken
-        record.end()
-        if broken:  # SDKs take a clean end of the connection for the end of the answer
-            raise httpx2.RemoteProtocolError(broken)
+        rest = record.flush()
+        if not record.call.ended:
+            broken = record.broken
+            record.end()
+            if broken:  # SDKs take a clean end of the connection for the end of the answer
+                raise httpx2.RemoteProtocolError(broken)
         if rest:
             return rest
         raise StopIteration
@@ -377,19 +373,17 @@ class _AsyncTap(httpx2.AsyncByteStream):
     async def _next(self, chunks: AsyncIterator[bytes]) -> bytes:
         record = self._record
         async for chunk in chunks:
-            if record.call.ended:
-                return chunk
             part = record.take(chunk)
             if record.over:
                 await off_loop(record.end)
             if part:
                 return part
-        if record.call.ended:
-            raise StopAsyncIteration
-        rest, broken = record.flush(), record.broken
-        await off_loop(record.end)
-        if broken:
-            raise httpx2.RemoteProtocolError(broken)
+        rest = record.flush()
+        if not record.call.ended:
+            broken = record.broken
+            await off_loop(record.end)
+            if broken:
+                raise httpx2.RemoteProtocolError(broken)
         if rest:
             return rest
         raise StopAsyncIteration

@@ -24,7 +24,10 @@ class Claim(Protocol):
 
 
 class Scope(Protocol):
-    """One run of a step; with `step=None` the ground outside any step: recorded, never replayed."""
+    """One run of a step, one object for all its threads and tasks.
+
+    With `step=None` it is the ground outside any step: recorded, never replayed.
+    """
 
     @property
     def step(self) -> str | None:

@@ -62,18 +62,26 @@ class WholeLines:
     """Cuts chunks, which may end anywhere, into whole lines."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []
+        self._cr = b""
 
     def feed(self, chunk: bytes) -> bytes:
         """The lines that are whole now, with their ends. A last CR waits: its LF may be in the next chunk."""
-        self._rest += chunk
-        end = max(self._rest.rfind(b"\n"), self._rest.rfind(b"\r", 0, max(len(self._rest) - 1, 0))) + 1
-        whole, self._rest = self._rest[:end], self._rest[end:]
+        chunk = self._cr + chunk
+        self._cr = chunk[-1:] if chunk.endswith(b"\r") else b""
+        chunk = chunk[: len(chunk) - len(self._cr)]
+        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        if not end:
+            self._parts.append(chunk)
+            return b""
+        whole = b"".join([*self._parts, chunk[:end]])
+        self._parts = [chunk[end:]]
         return whole
 
     def flush(self) -> bytes:
         """What is left when nothing more comes."""
-        rest, self._rest = self._rest, b""
+        rest = b"".join(self._parts) + self._cr
+        self._parts, self._cr = [], b""
         return rest
 
 

@@ -212,6 +212,45 @@ def test_a_collected_stream_writes_nothing_by_itself(
     assert phases(journal) == ["started", "partial", "started", "done"]
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_stream_that_a_failed_step_was_reading_is_asked_again(
+    closed: bool, clients: Clients, server: ModelServer, journal: MemoryJournal
+) -> None:
+    """What a step had read when it raised is no answer: the next run, which reads to the end, gets a whole one."""
+    for _ in range(2):
+        with running(journal):
+            stream = stream_of(clients)
+            next(stream)  # the step raises here
+    if closed:
+        stream.close()
+    del stream
+    gc.collect()
+
+    with running(journal):
+        chat(clients, "Q2")
+        assert len(streamed(clients)) > 5
+
+    assert server.asked("Q1") == 3
+    assert "partial" not in phases(journal)
+
+
+def test_what_follows_the_terminator_is_handed_on(
+    clients: Clients, server: ModelServer, journal: MemoryJournal
+) -> None:
+    """The answer is recorded up to its terminator, and the reader still gets every byte that the server sends."""
+    server.reset()
+    answer = 'data: {"choices":[{"index":0,"delta":{"content":"yes"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    server.script({"events": [answer + ": a tr", "ailer\n", "\n: the end"]})
+
+    with running(journal):
+        api = clients.openai().chat.completions.with_streaming_response
+        with api.create(model="m", messages=said("Q1"), stream=True) as response:
+            got = b"".join(response.iter_bytes())
+
+    assert got.decode() == answer + ": a trailer\n\n: the end"
+    assert last(journal).body == answer.encode()
+
+
 # ---------------------------------------------------------------- stopped
 def interrupt_when(condition: Callable[[], bool]) -> threading.Thread:
     """Send this process a Ctrl-C as soon as a condition holds."""

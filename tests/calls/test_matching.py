@@ -178,6 +178,17 @@ def test_an_upload_is_matched_by_its_parts() -> None:
     assert "hello" not in one.text
 
 
+odd_bytes = st.lists(st.sampled_from([b"\r", b"\n", b"a", b" ", b"\x00", b"\xff", b"=3D", b"-"]), max_size=5).map(
+    b"".join
+)
+
+
+@hypothesis.given(odd_bytes, odd_bytes)
+def test_uploads_are_equal_if_and_only_if_their_bytes_are(one: bytes, other: bytes) -> None:
+    """Line ends, NULs and bytes that are no text count like any others."""
+    assert (multipart("abc123", one).key == multipart("abc123", other).key) == (one == other)
+
+
 @pytest.mark.parametrize(
     "body",
     [
