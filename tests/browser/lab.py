@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import resumable_nb
+
 CHROMIUM = "/usr/bin/chromium"
 _FLAGS = [
     "--no-sandbox",
@@ -127,7 +129,7 @@ class Lab:
             self.page.locator(".jp-Dialog button.jp-mod-accept").first.click()
 
     def screenshot(self, name: str) -> Path:
-        folder = Path(os.environ.get("RESUMABLE_NB_SCREENSHOTS", self.root))
+        folder = Path(os.environ.get("SCREENSHOTS", self.root))
         folder.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=str(folder / name))
         return folder / name
@@ -143,6 +145,7 @@ def lab(root: Path, env: dict[str, str]) -> Iterator[Lab]:
     settings.mkdir(parents=True)
     quiet = {"fetchNews": "false", "checkForUpdates": False}
     (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+    _install_extension(root / "data")
     port, token = _free_port(), secrets.token_hex(16)
     environment = os.environ | {
         "JUPYTERLAB_SETTINGS_DIR": str(root / "settings"),
@@ -171,6 +174,13 @@ def lab(root: Path, env: dict[str, str]) -> Iterator[Lab]:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+def _install_extension(data: Path) -> None:
+    """The wheel installs it; an editable install does not."""
+    if not (Path(sys.prefix) / "share/jupyter/labextensions/resumable-nb").exists():
+        (data / "labextensions").mkdir(parents=True)
+        (data / "labextensions/resumable-nb").symlink_to(Path(resumable_nb.__file__).parent / "labextension")
 
 
 def _free_port() -> int:

@@ -1,0 +1,91 @@
+"""JupyterLab in a real Chromium: run, kill the kernel, run all again; a cell inserted in the middle, unsaved."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from resumable_nb.journal import Store
+from tests.browser.lab import CHROMIUM, Lab, lab
+from tests.support.model_server import ModelServer
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+
+CELLS = {
+    "open": '%load_ext resumable_nb\n%resumable open bees --query "Why do bees dance?"',
+    "imports": "from resumable_nb import ask",
+    "plan": "%%resumable plan\nstate.plan = ['where', 'when']\nprint('planned', ask('Q1 plan'))",
+    "research": "%%resumable research\nfor n, part in enumerate(state.plan, 2):\n    state.update(findings=[ask(f'Q{n} {part}')])\nstate.findings",
+    "report": "%%resumable report\nreport = ask('Q9 ' + '; '.join(state.findings))\nprint(report)",
+    "end": "print('found', state.findings, report)",
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def jupyter(tmp_path_factory: pytest.TempPathFactory, server: ModelServer) -> Iterator[Lab]:
+    if not Path(CHROMIUM).exists() or importlib.util.find_spec("jupyterlab") is None:
+        if os.environ.get("CI"):
+            pytest.fail("no Chromium or no JupyterLab: .ci/run installs both")
+        pytest.skip("needs JupyterLab and Debian's package chromium")
+    env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-test-SECRET", "RESUMABLE_NB_MODEL": "stub"}
+    with lab(tmp_path_factory.mktemp("lab"), env) as running:
+        yield running
+
+
+def write(folder: Path) -> None:
+    cells = [nbformat.v4.new_code_cell(source, id=cell_id) for cell_id, source in CELLS.items()]
+    spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=spec), folder / "bees.ipynb")
+
+
+def test_run_kill_and_run_all(jupyter: Lab, server: ModelServer) -> None:
+    """After a killed kernel Run All skips what is done, asks nothing again, and shows the outputs and the state as before."""
+    write(jupyter.work)
+    jupyter.open("bees.ipynb")
+    jupyter.run_all()
+    before = jupyter.wait_for(5, "found")
+    assert server.asked() == 4
+    jupyter.screenshot("1-run.png")
+    jupyter.kill_kernel()
+    jupyter.dismiss_dialogs()
+    jupyter.command("notebook:clear-all-cell-outputs")
+    jupyter.run_all()
+    after = jupyter.wait_for(5, "found")
+    jupyter.screenshot("2-resumed.png")
+
+    assert server.asked() == 4
+    assert after == before
+    assert "not spent again" in jupyter.wait_for(3, "restored")
+    assert "planned AQ1-1" in jupyter.wait_for(2, "planned")
+
+
+def test_an_unsaved_cell_in_the_middle_stands_where_it_is_seen(jupyter: Lab, server: ModelServer) -> None:
+    """A new, unsaved step between two others starts from the state at its place, and what is below it runs again after it."""
+    asked = server.asked()
+    jupyter.insert_below(3, "%%resumable more\nprint('here', len(state.findings))\nstate.update(findings=[ask('Q5 more')])")
+    jupyter.run_cell(4)
+    jupyter.wait_for(4, "here 2")
+    jupyter.run_cell(6)
+    jupyter.wait_for(6, "Run `report` first")
+    jupyter.run_all()
+    jupyter.wait_idle()
+    shown = jupyter.wait_for(6, "AQ5-1")
+    jupyter.screenshot("3-inserted.png")
+
+    assert "AQ2-1" in shown
+    assert server.asked() == asked + 2
+    store = Store.open(jupyter.work / "research.duckdb", create=False)
+    names, rows = store.rows("SELECT step FROM checkpoints WHERE in_lineage AND step IS NOT NULL ORDER BY seq")
+    store.close()
+    assert [row[names.index("step")] for row in rows] == ["plan", "research", "more", "report"]
