@@ -47,6 +47,30 @@ def test_a_chat_stream_amounts_to_the_answer_without_one(rule: dict[str, Any]) -
     assert calls == expected.get("tool_calls", [])
 
 
+def test_streams_of_gemini_and_ollama_amount_to_their_answers() -> None:
+    """Parts of several candidates, and lines of JSON, are put together; their accounts are those of the whole."""
+    gemini = [
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}], "modelVersion": "g"}
+        for text in ("Hel", "lo")
+    ]
+    gemini[-1] |= {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3}}
+    ollama = [
+        {"model": "l", "message": {"role": "assistant", "content": "Hel"}, "done": False},
+        {"model": "l", "message": {"role": "assistant", "content": "lo"}, "done": True, "prompt_eval_count": 5}
+        | {"eval_count": 3, "done_reason": "stop"},
+    ]
+
+    one = accounts.assembled(Event("", json.dumps(value)) for value in gemini) or {}
+    other = accounts.assembled(Event("", json.dumps(value)) for value in ollama) or {}
+
+    assert "".join(part["text"] for part in one["candidates"][0]["content"]["parts"]) == "Hello"
+    assert other["message"] == {"role": "assistant", "content": "Hello"}
+    for answer, model in ((one, "g"), (other, "l")):
+        found = accounts.answered(answer)
+        assert (found.gen_ai_usage_input_tokens, found.gen_ai_usage_output_tokens) == (5, 3)
+        assert found.gen_ai_response_model == model
+
+
 ANSWERS: list[tuple[dict[str, Any], tuple[int | None, int | None, str | None]]] = [
     ({"usage": {"prompt_tokens": 5, "completion_tokens": 3}, "choices": [{"finish_reason": "stop"}]}, (5, 3, "stop")),
     ({"usage": {"prompt_tokens": 7, "total_tokens": 7}}, (7, None, None)),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 
@@ -166,6 +168,72 @@ def test_a_credential_is_no_answer_to_keep(server: ModelServer, journal: MemoryJ
     assert answer.json()["access_token"] == "eyJ-very-secret-token"
     assert phases(journal) == ["started", "failed"]
     assert not any("secret-token" in str(row) or "hush-hush" in str(row) for row in journal.read())
+
+
+async def _async_chat(clients: Clients, **options: Any) -> str:
+    async with clients.async_openai(**options) as client:
+        answer = await client.chat.completions.create(model="m", messages=said("Q1"))
+        return str(answer.choices[0].message.content)
+
+
+async def _async_stream(clients: Clients) -> str:
+    async with clients.async_openai() as client:
+        stream = await client.chat.completions.create(model="m", messages=said("Q1"), stream=True)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_async_clients_take_nothing_for_an_answer_either(
+    name: str, clients: Clients, server: ModelServer, journal: MemoryJournal
+) -> None:
+    """The same for async clients: `failed`, the number free, and a real answer next time."""
+    work = _async_chat if BROKEN[name][0] is chat else _async_stream
+    server.script({"marker": "Q1", **BROKEN[name][1]})
+
+    with running(journal) as scope:
+        with contextlib.suppress(openai.OpenAIError, ValueError, AttributeError, TypeError, RecursionError):
+            asyncio.run(work(clients))
+        assert phases(journal) == ["started", "failed"]
+        assert scope.claimed == 0
+
+    for _ in range(2):
+        with running(journal):
+            assert asyncio.run(work(clients)) == "AQ1-2"
+
+
+def test_an_async_client_tries_again_as_well(clients: Clients, server: ModelServer, journal: MemoryJournal) -> None:
+    """A connection that breaks within an answer costs an attempt, not the answer."""
+    server.script({"end": "drop"})
+
+    with running(journal):
+        assert asyncio.run(_async_chat(clients, max_retries=1)) == "AQ1-2"
+
+    assert phases(journal) == ["started", "done"]
+
+
+def test_a_journal_that_cannot_be_written_fails_an_async_call(
+    clients: Clients, server: ModelServer, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store's error reaches async code, too, out of the thread where the journal is written."""
+
+    def refuse(*_rows: Any) -> list[int]:
+        raise StoreLocked("somebody else holds it")
+
+    monkeypatch.setattr(journal, "append", refuse)
+
+    with running(journal) as scope, pytest.raises(StoreLocked):
+        asyncio.run(_async_chat(clients))
+
+    assert scope.claimed == 0
+    assert server.asked() == 0
+
+
+def test_a_url_that_is_none_is_not_tried_again(journal: MemoryJournal) -> None:
+    """What can never be sent fails at once."""
+    with running(journal), http_client(max_retries=9) as client, pytest.raises(httpx2.UnsupportedProtocol):
+        client.post("gopher://example.invalid/v1/chat/completions", json={"model": "m"})
+
+    assert phases(journal) == ["started", "failed"]
 
 
 @pytest.mark.parametrize("phase", ["started", "done", "failed"])
