@@ -10,15 +10,24 @@ import pwd
 import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from resumable_nb.errors import StoreError, StoreReplaced, StoreUntrusted, StoreUnwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Identity = tuple[int, int]
-"""Device and inode: what a file is, whatever its name."""
+
+class Look(NamedTuple):
+    """A file as seen from outside.
+
+    Attributes:
+        identity: device and inode: what it is, whatever its name.
+        stamp: time of its last change in nanoseconds, and its size.
+    """
+
+    identity: tuple[int, int]
+    stamp: tuple[int, int]
 
 
 def real_path(path: str | os.PathLike[str], *, allow_symlink: bool) -> Path:
@@ -71,8 +80,8 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def identity(path: Path) -> Identity:
-    """Device and inode of the store.
+def look(path: Path) -> Look:
+    """What the path names at the moment.
 
     Raises:
         StoreReplaced: there is no file.
@@ -83,7 +92,7 @@ def identity(path: Path) -> Identity:
         raise StoreReplaced(
             f"{path} is gone: it was moved or deleted. Put it back and go on; to begin anew, restart the kernel"
         ) from None
-    return found.st_dev, found.st_ino
+    return Look((found.st_dev, found.st_ino), (found.st_mtime_ns, found.st_size))
 
 
 def wal_path(path: Path) -> Path:

@@ -7,7 +7,7 @@ DuckDB lets one process have a file, and notebooks are many, so nobody keeps it.
 - A write-ahead log that was damaged in its middle is replayed up to there *without a word*, and deleted on close. So a
   log that is there when we come (somebody died) is first read without writing, and counted against the witness.
 - A forked child that exits checkpoints, and unlinks, the log of its parent: the lease is closed before a fork.
-- When the file under us was replaced, an ordinary close would delete the log of the *new* file: see `_abandon`.
+- When the file under us was replaced or written over, an ordinary close would write into it and delete *its* log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import threading
 import time
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -55,9 +55,9 @@ class Lease:
         self._con: duckdb.DuckDBPyConnection | None = None
         self._lock: filelock.BaseFileLock | None = None
         self._witness: witness.Witness | None = None
-        self._identity: files.Identity | None = None
-        self._trusted: files.Identity | None = None
-        self._rows = self._openings = 0
+        self._seen: files.Look | None = None  # the file as DuckDB left it after our last use
+        self._trusted: tuple[int, int] | None = None
+        self._rows = self._openings = self._depth = 0
         self._opened_at = self._used_at = self._not_before = 0.0
         _leases.add(self)
 
@@ -69,31 +69,21 @@ class Lease:
     def is_same_file(self) -> bool:
         """Whether the path still names the file that was opened last; True if none was."""
         try:
-            return self._identity in (None, files.identity(self.path))
+            return self._seen is None or files.look(self.path).identity == self._seen.identity
         except StoreReplaced:
-            return self._identity is None
+            return self._seen is None
 
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        """The open connection. Hold `mutex`, and be done with it before you let go.
+    @contextmanager
+    def using(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The open connection, with `mutex` held. DuckDB's errors come out as ours.
 
         Raises:
             StoreLocked, StoreReplaced, StoreDamaged, StoreUntrusted, StoreTooNew, StoreUnwritable
         """
-        now = time.monotonic()
-        if self._con is not None and now - self._opened_at > HOLD_S:
-            self._rest()
-        if self._con is None:
-            return self._open()
-        self._used_at = now
-        self._same_file()
-        return self._con
-
-    @contextmanager
-    def using(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The open connection, with `mutex` held; DuckDB's errors come out as ours."""
         with self.mutex:
+            self._depth += 1
             try:
-                yield self.connection()
+                yield self._enter()
             except duckdb.Error as error:
                 if isinstance(error, duckdb.FatalException):
                     self.close()  # it can do nothing more; the next one opens the file anew
@@ -102,6 +92,19 @@ class Lease:
                 if "interrupted" not in str(error):
                     raise
                 raise KeyboardInterrupt from None  # DuckDB's form of Ctrl-C
+            finally:
+                self._depth -= 1
+
+    def _enter(self) -> duckdb.DuckDBPyConnection:
+        now = time.monotonic()
+        if self._con is not None and self._depth == 1:  # a nested use keeps the connection of the outer one
+            if now - self._opened_at > HOLD_S:
+                self._rest()
+            elif not self._is_untouched():
+                self.close()
+                self._check_identity()  # if it is the same file, written over, look anew at what is in it
+        self._used_at = now
+        return self._con or self._open()
 
     def insert(self, con: duckdb.DuckDBPyConnection, sql: str, parameters: object) -> None:
         """Run one INSERT. The log is made by the first one; its file is for this user only."""
@@ -112,11 +115,20 @@ class Lease:
                 con.execute(sql, parameters)
 
     def acknowledge(self, count: int) -> None:
-        """Say that `count` rows more are committed: the file is still the one we opened, and the witness knows."""
-        self._same_file()
+        """Say that `count` rows more are committed: the file is still the one we opened, and the witness knows.
+
+        Raises:
+            StoreReplaced: it is not. The rows went to a file that nobody will find.
+        """
+        self._seen = self._check_identity()  # with a new stamp, where DuckDB has merged its log
         self._rows += count
         if self._witness is not None:
             self._witness.write(self._rows)
+
+    def reopen(self) -> duckdb.DuckDBPyConnection:
+        """A new connection for one that can do nothing more, inside `using`."""
+        self.close()
+        return self._open()
 
     def close(self) -> None:
         """Let go of the file. A closed store is whole without its log."""
@@ -124,6 +136,9 @@ class Lease:
             con, self._con = self._con, None
             try:
                 if con is not None:
+                    if not self._is_untouched():
+                        with suppress(duckdb.FatalException):  # it writes nothing more anyway
+                            con.execute("PRAGMA disable_checkpoint_on_shutdown")
                     con.close()
             finally:
                 self._let_go()
@@ -191,9 +206,10 @@ class Lease:
             raise troubles.no_side_file(self.path, files.lock_path(self.path), error) from error
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
-        found = files.identity(self.path)
+        found = files.look(self.path).identity
         try:
-            is_counted = os.path.exists(self._wal) and self._look_first()
+            is_new = self._seen is not None and self._seen.identity != found
+            is_counted = (is_new or os.path.exists(self._wal)) and self._look_first()
             con = duckdb.connect(str(self.path))
             try:
                 facts = self._examine(con, found)
@@ -205,31 +221,40 @@ class Lease:
                 raise
         except duckdb.Error as error:
             raise troubles.translate(error, self.path) from error
-        self._identity, self.store_id, self._rows = found, facts.store_id, facts.rows
+        self.store_id, self._rows, self._seen = facts.store_id, facts.rows, files.look(self.path)
         return con
 
     def _look_first(self) -> bool:
-        """Read a store with the log of somebody who died without writing to it: what is not whole stays as it is."""
-        files.make_private(self._wal)
+        """Read a store that may not be whole, or not ours, without writing: DuckDB would merge its log and delete it.
+
+        That is one with the log of somebody who died, and a file that was put in the place of ours.
+        """
         try:
+            if os.path.exists(self._wal):
+                files.make_private(self._wal)
             con = reading.attached(self.path)
         except duckdb.ResourceInUseException:
             return False  # somebody in this very process has it open, so the log is in use, not left behind
         with con:
-            reading.check_whole(self.path, reading.facts(con, "store", self.path))
+            facts = reading.facts(con, "store", self.path)
+        self._check_same_store(facts)
+        reading.check_whole(self.path, facts)
         return True
 
-    def _examine(self, con: duckdb.DuckDBPyConnection, found: files.Identity) -> reading.Facts:
-        """Facts about the store; if this process sees the file for the first time, it is compared with what we make."""
-        if files.identity(self.path) != found:
-            raise StoreReplaced(f"{self.path} was replaced while it was being opened. Run this again")
-        is_known = found == self._trusted
-        facts = reading.facts(con, self._database, self.path) if is_known else self._ask_stranger(con)
+    def _check_same_store(self, facts: reading.Facts) -> None:
         if self.store_id not in ("", facts.store_id):
             raise StoreReplaced(
                 f"{self.path} is another store now: it has store_id {facts.store_id}, and this kernel opened "
                 f"{self.store_id}. Put the file back, or restart the kernel to work with the new one"
             )
+
+    def _examine(self, con: duckdb.DuckDBPyConnection, found: tuple[int, int]) -> reading.Facts:
+        """Facts about the store; if this process sees the file for the first time, it is compared with what we make."""
+        if files.look(self.path).identity != found:
+            raise StoreReplaced(f"{self.path} was replaced while it was being opened. Run this again")
+        is_known = found == self._trusted
+        facts = reading.facts(con, self._database, self.path) if is_known else self._ask_stranger(con)
+        self._check_same_store(facts)
         self._trusted = found
         return facts
 
@@ -248,28 +273,21 @@ class Lease:
             raise troubles.no_side_file(self.path, files.witness_path(self.path), error) from error
 
     # ------------------------------------------------------------------ letting go
-    def _same_file(self) -> None:
-        try:
-            found = files.identity(self.path)
-        except StoreReplaced:
-            self._abandon()
-            raise
-        if found != self._identity:
-            self._abandon()
+    def _check_identity(self) -> files.Look:
+        found = files.look(self.path)
+        if self._seen is None or found.identity != self._seen.identity:
             raise StoreReplaced(
                 f"{self.path} was replaced by another file while this kernel had it open. Nothing more is written. Put "
                 "the file back that was there before, or restart the kernel to work with the new one"
             )
+        return found
 
-    def _abandon(self) -> None:
-        """Close without a checkpoint: it would delete, by its name, the log of the file that is there now."""
-        con, self._con = self._con, None
+    def _is_untouched(self) -> bool:
+        """Whether the path names the file that we opened, as DuckDB left it."""
         try:
-            if con is not None:
-                con.execute("PRAGMA disable_checkpoint_on_shutdown")
-                con.close()
-        finally:
-            self._let_go()
+            return files.look(self.path) == self._seen
+        except StoreReplaced:
+            return False
 
     def _let_go(self) -> None:
         self._closing.notify_all()
@@ -298,7 +316,7 @@ class Lease:
     def after_fork_in_child(self) -> None:
         """Begin anew: mutex, lock and threads of the parent do not exist here."""
         self.mutex, self._closing = _mutex()
-        self._lock = None
+        self._lock, self._depth = None, 0
 
 
 def _mutex() -> tuple[threading.RLock, threading.Condition]:

@@ -133,7 +133,7 @@ def _answer(
 
 def _wait_for(path: Path, deadline: float, wait_s: float) -> duckdb.DuckDBPyConnection:
     while True:
-        files.identity(path)
+        files.look(path)  # or say that it is gone
         try:
             return attached(path)
         except duckdb.Error as error:

@@ -162,8 +162,7 @@ class Session:
 
     def _insert_again(self, new: Sequence[Row]) -> int:
         """After the connection died, on a new one; the rows may be in the store already."""
-        self._lease.close()
-        con, before = self._lease.connection(), self.head
+        con, before = self._lease.reopen(), self.head
         came = [row for row in self._catch_up(con) if row.session_id == self.session_id]
         if len(came) != len(new):
             return self._insert(con, new)

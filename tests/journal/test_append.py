@@ -190,3 +190,29 @@ def test_a_busy_lease_lets_others_in(path, monkeypatch: pytest.MonkeyPatch) -> N
         session.append(Row(kind="notice"))
 
     assert store._lease._openings >= opened + 2
+
+
+def test_a_log_that_is_merged_on_the_way_disturbs_nothing(store: Store, session: Session) -> None:
+    """DuckDB merges its log by itself when it has grown: appends go on, on the same opening, and the new log is private."""
+    opened = store._lease._openings
+    for _ in range(6):
+        session.append(Row(kind="value", body=bytes(5_000_000)))
+        session.append(Row(kind="notice"))
+    log = store.path.with_name("research.duckdb.wal")
+
+    assert log.stat().st_size < 25_000_000
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert [r.seq for r in session.read(bodies=False)] == list(range(1, 15))
+    assert store._lease._openings - opened <= 1 + int(store._lease._used_at - store._lease._opened_at > 1)
+
+
+def test_a_connection_lasts_as_long_as_its_use(store: Store, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest time that the file is held may pass in the middle of an append: it still ends on its own connection."""
+    from resumable_nb.journal import lease
+
+    store.visitor("t").append(Row(kind="notice"))
+    monkeypatch.setattr(lease, "HOLD_S", -1.0)
+    session.on_foreign = lambda _: session.read()
+
+    assert session.append(Row(kind="notice")) == [4]
+    assert store.open_session("t", take_over=True, about={}).head == 5

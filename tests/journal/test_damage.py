@@ -162,6 +162,36 @@ def test_an_older_copy_put_back_is_noticed_in_the_same_kernel(
     assert store.path.read_bytes() == before
 
 
+@pytest.mark.parametrize("with_log", [True, False], ids=["log left", "log removed"])
+@pytest.mark.parametrize("used", [True, False])
+def test_a_file_written_over_while_it_is_open_is_not_made_worse(
+    store: Store, session: Session, tmp_path: Path, with_log: bool, used: bool
+) -> None:
+    """A sync tool that writes an older copy over the open file: either no row is missing, or it is said; never a mixture."""
+    old = tmp_path / "old.duckdb"
+    for i in range(50):
+        session.append(Row(kind="notice", name=str(i)))
+    store.close()
+    shutil.copy(store.path, old)
+    for i in range(50, 100):
+        session.append(Row(kind="notice", name=str(i)))
+    shutil.copy(old, store.path)
+    if not with_log:
+        beside(store.path, ".wal").unlink()
+    try:
+        if used:
+            session.append(Row(kind="notice", name="100"))
+        store.close()
+        names = [r.name for r in session.read(kinds=["notice"])]
+    except (StoreReplaced, StoreDamaged) as told:
+        assert not with_log
+        assert "102" in str(told)
+        assert store.path.read_bytes() == old.read_bytes()
+    else:
+        assert with_log
+        assert names == [str(i) for i in range(101 if used else 100)]
+
+
 def test_an_older_copy_that_went_on_is_noticed(store: Store, session: Session, tmp_path: Path) -> None:
     """A copy that has as many rows by now, but other ones, is not taken for the store that this session wrote."""
     old = tmp_path / "old.duckdb"
