@@ -27,14 +27,15 @@ def clean_run(
 ) -> tuple[Names, Cell | None]:
     """A clean run in a new thread, as `oracle.linear` gives it: what is visible at the end, and the cell that raised."""
     query, findings = start or ("", ())
-    state = PlainState(query, findings)
-    names: dict[str, Any] = {"__name__": "__main__", STATE: state}
+    names: dict[str, Any] = {"__name__": "__main__", STATE: PlainState(query, findings)}
     names |= {"Client": Client, "act": "receipt {}".format, "dataclass": dataclass}
     for cell in cells:
-        asked, entry = list[Prompt](), (state.query, list(state.findings))
+        state = names[STATE]
+        asked, entry = list[Prompt](), PlainState(state.query, state.findings)
 
         def ask(text: str, value: Any = None, cell: Cell = cell, asked: list[Prompt] = asked) -> str:
-            prompt = (text, None if value is None else deep(list(value)), state.query, tuple(state.findings))
+            now = names[STATE]
+            prompt = (text, None if value is None else deep(list(value)), now.query, tuple(now.findings))
             asked.append(prompt)
             return answer(cell, prompt, asked.count(prompt) - 1)
 
@@ -42,6 +43,6 @@ def clean_run(
         try:
             execute(cell.source, names)
         except Exception:
-            state.query, state.findings = entry
+            names[STATE] = entry
             return visible_names(names), cell
     return visible_names(names), None

@@ -11,12 +11,14 @@ import linecache
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from resumable_nb import cells, scope
 from resumable_nb.errors import NameTaken, RunFirst, ThreadTakenOver
+from resumable_nb.fold import Fold
 from resumable_nb.journal import Row
 from resumable_nb.opening import open_notebook
+from resumable_nb.state import Image
 from tests.model import outside, reference_model
 from tests.model.oracle import STATE, Cell, Names, Value, line
 from tests.model.outside import Client, Killed, World, deep
@@ -32,11 +34,14 @@ class Outcome(NamedTuple):
     kind: str
     cell_id: str = ""  # of the cell that a stop names
     lines: str = ""  # what was said
+    shown: str = ""  # what a skipped step shows again
 
 
 def opening_cell() -> cells.Cell:
     """The first cell of every notebook: it imports, and opens the thread."""
-    return cells.Cell(OPENING, None, "from dataclasses import dataclass\nfrom tests.model.outside import Client, act, ask")
+    return cells.Cell(
+        OPENING, None, "from dataclasses import dataclass\nfrom tests.model.outside import Client, act, ask"
+    )
 
 
 def engine_cell(cell: Cell) -> cells.Cell:
@@ -59,9 +64,13 @@ class Process:
 
     model: reference_model.Kernel
 
-    def __init__(self, world: World, store: Path, thread_id: str, *, query: str = "") -> None:
+    def __init__(
+        self, world: World, store: Path, thread_id: str, *, query: str = "", start: Literal["first", "newest"] = "first"
+    ) -> None:
         self.world, self.store, self.thread_id, self.dead = world, store, thread_id, False
+        self._from: Literal["first", "newest"] = start
         self.last_texts: dict[str, Cell] = {}
+        self.phase = ""  # of the cell that runs: begin, code, commit
         self.namespace: dict[str, Any] = {"__name__": "__main__"}
         self._grounds: list[scope.Scope] = []
         self._open(query, frozenset())
@@ -69,6 +78,7 @@ class Process:
     def _open(self, query: str, tracked: frozenset[str]) -> None:
         self.start: Value = (query, ())
         self.number, self.opening = next(_numbers), object()
+        self.executed: list[cells.Cell] = []  # where only the order of execution is known
         with self.running():
             execute(opening_cell().source, self.namespace)
             self.kernel = open_notebook(
@@ -76,6 +86,7 @@ class Process:
                 namespace=self.namespace,
                 db=self.store,
                 query=query or None,
+                start=self._from,
                 take_over=True,
                 tracked=tracked,
             )
@@ -129,6 +140,17 @@ class Process:
                 self.kernel.thread.session.close()
 
     # ------------------------------------------------------------------ one cell
+    def by_execution(self, cell: Cell) -> tuple[cells.Cell, cells.Order]:
+        """In a console: the cell, and the order in which cells ran; a step that runs again keeps its place."""
+        ids = [c.cell_id for c in self.executed]
+        cell_id = f"#{cell.step}" if cell.step else f"#{len(ids)}"
+        placed = cells.Cell(cell_id, cell.step, cell.source)
+        if cell_id in ids:
+            self.executed[ids.index(cell_id)] = placed
+        else:
+            self.executed.append(placed)
+        return placed, cells.Order(tuple(self.executed), "", "execution")
+
     def run_opening(self, order: cells.Order) -> None:
         """The opening cell runs again, as in Run All: the thread is open, so it is an ordinary cell."""
         with self.running(), contextlib.suppress(ThreadTakenOver):
@@ -136,13 +158,13 @@ class Process:
             execute(opening_cell().source, self.namespace)
             self.kernel.commit()
 
-    def run(self, cell: Cell, order: cells.Order) -> Outcome:
+    def run(self, cell: Cell, placed: cells.Cell, order: cells.Order) -> Outcome:
         """What the notebook layer does with one cell. Raises Killed at a boundary that kills."""
         with self.running():
             self.last_texts[cell.cell_id] = cell
-            outer, self.world.asked = self.world.asked, []
+            outer, self.world.asked, self.world.calls = self.world.asked, [], 0
             try:
-                return self._run(cell, order)
+                return self._run(cell, placed, order)
             except RunFirst as stop:
                 return Outcome("run first", stop.cell_id, str(stop))
             except NameTaken as stop:
@@ -154,11 +176,14 @@ class Process:
             finally:
                 self.world.asked = outer
 
-    def _run(self, cell: Cell, order: cells.Order) -> Outcome:
-        decision = self.kernel.begin(engine_cell(cell), order)
+    def _run(self, cell: Cell, placed: cells.Cell, order: cells.Order) -> Outcome:
+        self.phase = "begin"
+        decision = self.kernel.begin(placed, order)
         if decision.action == "skip":
-            return Outcome("skipped", lines=decision.line)
+            shown = "".join(output["text"] for output in decision.outputs)
+            return Outcome("skipped", lines=decision.line, shown=shown)
         assert decision.action == ("run" if cell.step else "plain")
+        self.phase = "code"
         try:
             execute(cell.source, self.namespace)
         except (Exception, KeyboardInterrupt) as error:
@@ -166,7 +191,9 @@ class Process:
             if isinstance(error, ThreadTakenOver | KeyboardInterrupt | ConnectionError):
                 raise
             return Outcome("raised", lines=f"{decision.line} {error!r}")
+        self.phase = "commit"
         said = self.kernel.commit()
+        self.kernel.outputs([{"output_type": "stream", "name": "stdout", "text": repr(self.state)}])
         return Outcome("ran" if cell.step else "ordinary", lines=" ".join([decision.line, *said]))
 
     # ------------------------------------------------------------------ what is to be seen
@@ -264,3 +291,25 @@ def is_dense(process: Process) -> bool:
         sql = "SELECT count(*), min(seq), max(seq) FROM journal WHERE thread_id = ?"
         count, first, last = con.execute(sql, [thread.thread_id]).fetchall()[0]
     return bool(first == 1 and count == last == thread.session.head)
+
+
+def read_again(process: Process) -> Fold:
+    """The journal of the thread, folded anew."""
+    fold = Fold()
+    fold.apply_all(process.kernel.thread.session.read(bodies=False))
+    return fold
+
+
+def differences(fold: Fold, other: Fold) -> list[str]:
+    """What two folds of one journal say differently; caches and whole rows apart, and what only a living kernel knows."""
+    kinds = (int, list, set, dict)
+    apart = {"head", "unfinished"}
+    mine, theirs = vars(fold), vars(other)
+    return [n for n, x in mine.items() if isinstance(x, kinds) and n not in apart and _bare(x) != _bare(theirs[n])]
+
+
+def _bare(value: Any) -> Any:
+    """Without rows and what is made of them when it is asked for."""
+    if isinstance(value, dict):
+        return {k: _bare(v) for k, v in value.items() if not isinstance(v, Row | cells.Record | Image)}
+    return [_bare(v) for v in value if not isinstance(v, Row)] if isinstance(value, list) else value

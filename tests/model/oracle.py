@@ -1,8 +1,10 @@
 """A notebook in miniature, and what a clean run of it from top to bottom in a new thread gives: the oracle.
 
-Pure Python: no DuckDB, no IPython, nothing of the library. A cell is a list of operations on a few names and on the
+Pure Python: no DuckDB, no IPython; of the library it asks only what source reads. A cell is a list of operations on a few names and on the
 state; `source` writes it as a person would type it, and the tests check that both mean the same.
 """
+
+# ruff: noqa: E701 - one line for each operation
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _BINDS = {"let", "maybe", "push", "copy", "del", "into", "len", "client", "def"}
 _BINDS |= {"alias", "nest", "plus", "star", "inner", "lambda", "default", "closure", "defglobal", "defpush"}
 _READS = {"maybe": 0, "push": 0, "del": 0, "call": 0, "addvar": 0, "copy": 1, "about": 1}
 _STATE = {"ask", "about", "into", "act", "add", "addvar", "set", "init", "len", "maybe"}
-_STATE |= {"update", "assign", "extend", "pop", "head"}
+_STATE |= {"update", "assign", "extend", "pop", "head", "rebind"}
 
 _SOURCE = {
     "ask": "state.findings.append(ask({0!r}))",
@@ -41,6 +43,7 @@ _SOURCE = {
     "extend": "state.findings += [{0!r}]",
     "pop": "if state.findings: state.findings.pop()",
     "head": "state.findings[:1] = [{0!r}]",
+    "rebind": "state = type(state)(query={0!r}, findings=[{0!r}])",
     "len": "{0} = [str(len(state.findings))]",
     "let": "{0} = [{1!r}]",
     "maybe": "if state.findings: {0} = [{1!r}]",
@@ -69,7 +72,15 @@ _SOURCE = {
     "tell": "state.findings.append(str(p.x) + p.kind)",
     "loop": "for w in [['x'], {0}]: state.findings.append(str(w))",
 }
-_WRITES = {"swap": {"v", "w"}, "class": {"P"}, "new": {"p"}, "hold": {"p"}, "touch": {"p"}, "loop": {"w"}}
+_WRITES = {
+    "rebind": {STATE},
+    "swap": {"v", "w"},
+    "class": {"P"},
+    "new": {"p"},
+    "hold": {"p"},
+    "touch": {"p"},
+    "loop": {"w"},
+}
 
 
 class Cell(NamedTuple):
@@ -82,16 +93,20 @@ class Cell(NamedTuple):
     def needs(self, names: Mapping[str, Value]) -> set[str]:
         """Names whose value at the start can matter: read, or not surely bound; through functions too."""
         found = {STATE} if self.step else set[str]()
-        bound = Names()
+        bound, kept = Names(), set[str]()  # kept: bound in one case, and as it was in the other
         for op, *args in self.code:
-            found |= {args[_READS[op]]} - bound.keys() if op in _READS else set()
+            read = {args[_READS[op]]} if op in _READS else set()
+            if op == "maybe":
+                read, kept = set(), kept | (read - bound.keys())
+            found |= read - bound.keys()
             found |= {STATE} if op in _STATE else set()
             if op == "call" and (function := bound.get(args[0], names.get(args[0]))):
                 found |= Cell("", None, (function[1:],)).needs(names) - bound.keys()
-            bound |= {args[0]: ("function", *args[1:]) if op == "def" else None} if op in _BINDS else {}
+            if op in _BINDS and op != "maybe":
+                bound[args[0]] = ("function", *args[1:]) if op == "def" else None
             if op == "raise":
-                break
-        return found
+                return found
+        return found | (kept - bound.keys())
 
     def writes(self) -> set[str]:
         """Names that its source binds; a step always leaves a state."""
@@ -175,6 +190,7 @@ def execute(
             case "assign", x: found = (x,)
             case ("pop",): found = found[:-1]
             case "head", x: found = (x, *found[1:])
+            case "rebind", x: query, found = x, (x,)
             case "len", v: names[v] = (str(len(found)),)
             case "let", v, x: names[v] = (x,)
             case "maybe", v, x: names[v] = (x,) if found else names.get(v)

@@ -37,6 +37,7 @@ class World:
         self.era = 0
         self.sent: Counter[tuple[str, Prompt, int]] = Counter()
         self.asked: list[Prompt] = []  # outside of steps, by the cell that runs
+        self.calls = 0  # of `ask`, by the cell that runs
         self.answers: dict[tuple[str, str, Prompt, int], tuple[int, str]] = {}
         self.boundary: Callable[[str], None] = lambda where: None
         self.rows: list[Row] = []
@@ -114,6 +115,7 @@ def ask(text: str, value: Iterable[str] | None = None) -> str:
     """Ask the model; an answer that the journal holds is not asked for again. Every prompt holds the state."""
     world, ground = _worlds[0], scope()
     assert ground is not None
+    world.calls += 1
     ground.context()
     state = ground.thread.live.state
     body = [text, None if value is None else list(value), state.query, list(state.findings)]

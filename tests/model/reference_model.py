@@ -6,7 +6,6 @@ real engine and compares every decision.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -141,7 +140,7 @@ class Kernel:
         return names
 
     def outdated(self, c: Cell, record: Record | None, names: dict[str, Left], above: list[Cell]) -> str:
-        """"" if the cell, as last executed, ended, and from these names; else the cell to run first."""
+        """ "" if the cell, as last executed, ended, and from these names; else the cell to run first."""
         here, before = not c.step and c.cell_id in self.ran, record.before if record else Names()
         left = {v: names.get(v, Left()) for v in before.keys() | c.needs(values(names))}
         unknown = {v for v, x in left.items() if x.blame}
@@ -231,6 +230,7 @@ class Kernel:
         """R7: a call inside a cell."""
         nth, thread = asked.count(prompt), self.thread
         asked.append(prompt)
+        self.boundary("call")
         if not cell.step:
             return digest(prompt, nth)  # goes live each time
         answer = thread.answer(cell, prompt, nth)

@@ -1,16 +1,18 @@
 """A person at a notebook who does random things to the real engine, and checks it.
 
 Checked, after every operation or at the end:
-  - final: after *save; restart; Run All* state and names are as in `linear`; only calls that no journaled answer fits were
-    sent;
-  - kernel: a step that ran, was skipped or raised is as in `linear` of the cells above and itself, if each of those last
-    ended as it is on screen now, in any order (ordinary ones that bind names: in this kernel), and no line was said;
+  - final: after *save; restart; Run All* state and names are as in a clean run; only calls that no journaled answer fits
+    were sent;
+  - kernel: a step that ran, was skipped or raised is as in a clean run of the cells above and itself, if each of those
+    last ended as it is on screen now, in any order (ordinary ones that bind names: in this kernel), and no line was said;
   - entry: a cell that did not end leaves the state as it was, or as it is at its place;
   - order: cells run from top to bottom do not stop, nor does a step that is run again; then it is skipped;
-  - jump: after Run All and a restart any step is skipped, or names an ordinary cell, or a step that made a client;
+  - jump: after Run All and a restart any step is skipped, or names an ordinary cell, or a step that made what no store keeps;
   - advice: running what a stop names, again and again, ends with the cell having run;
   - twice: no call is sent again whose answer the same step name has in the journal;
-  - same: a restart sees the state of the newest checkpoint, which is what the store's own SQL folds; rows are dense;
+  - shown: a skipped step shows what the run that it stands for had shown;
+  - same: a restart sees the state of the newest checkpoint, which is what the store's own SQL folds; rows are dense, and
+    a kernel knows of the journal what one that reads it anew does;
   - model: every decision is that of the reference model, with the same state and names.
 """
 
@@ -27,27 +29,67 @@ from typing import Any
 from resumable_nb import cells
 from resumable_nb.errors import ThreadNotFound, ThreadTakenOver
 from tests.model import by_python
-from tests.model import reference_model as model
-from tests.model.notebook import ENDED, Outcome, Process, engine_cell, in_words, is_dense, opening_cell, stored_state
-from tests.model.oracle import STATE, Cell, Names, Operation, Prompt, Raised, digest, linear, visible
+from tests.model.in_step import Companion
+from tests.model.notebook import (
+    ENDED,
+    Outcome,
+    Process,
+    differences,
+    engine_cell,
+    in_words,
+    is_dense,
+    opening_cell,
+    read_again,
+    stored_state,
+)
+from tests.model.oracle import STATE, Cell, Names, Prompt, digest, linear, visible
 from tests.model.outside import Killed, World
+from tests.model.writing import Choose, Writer
 
-Choose = Callable[[Sequence[Any]], Any]
 REPLAYED = ("client", "copy", "lambda", "closure", "default")  # what these make may be had by running their step only
-
-STEP = "ask X|ask X|about X V|about X V|about X c|into V X|act K|call F|call F|raise".split("|")
-ANY = "let V X|let V X|push V X|push V X|len V|copy V V|maybe V X|client c X|add X|add X|addvar V|set X|init|del V".split("|")
-ANY += "def F about X V|def F addvar V|def F add X|update X|assign X|extend X|pop|head X".split("|")
-RICH = "alias V V|alias V V|nest V V|plus V X|star V V X|swap|inner V X|lambda F X|default F V|closure F V|defglobal F V X"
-RICH_ANY = (RICH + "|defpush F V X|class X|new X|hold V|touch X|touch X|tell|tell|loop V").split("|")
-SETUP = "let v X|let w X|client c X|def f about X V|def g addvar V".split("|")
-WORDS = {"X": "xyz", "V": "vvw", "F": "fg", "K": "jklm"}
-ORDERS = ("file", "screen", "ids")
-OPERATIONS = (
-    "run run run run again all all save save save restart hop jump edit edit+run edit+run setup insert insert+run delete "
-    "swap rename twin anew kind revert kill kill kill steal steal outage interrupt fresh second first takeover query "
-    "advice advice"
-).split()
+ORDERS = ("file", "screen", "ids", "execution")
+OPERATIONS = [
+    "run",
+    "run",
+    "run",
+    "run",
+    "again",
+    "all",
+    "all",
+    "save",
+    "save",
+    "save",
+    "restart",
+    "hop",
+    "jump",
+    "edit",
+    "edit+run",
+    "edit+run",
+    "setup",
+    "insert",
+    "insert+run",
+    "delete",
+    "swap",
+    "rename",
+    "twin",
+    "anew",
+    "kind",
+    "revert",
+    "kill",
+    "kill",
+    "kill",
+    "steal",
+    "steal",
+    "outage",
+    "interrupt",
+    "fresh",
+    "second",
+    "first",
+    "takeover",
+    "query",
+    "advice",
+    "advice",
+]
 
 
 class Failure(AssertionError):
@@ -69,8 +111,9 @@ class Person:
         choose: picks one of a sequence: at random, or as hypothesis draws.
         store: the file.
         order: who tells the order of the cells: the "file" (unsaved cells are not known), the "screen" (a front end that
-            sends order and sources along), or "ids" (one that sends the order only).
+            sends order and sources along), "ids" (one that sends the order only), or the order of "execution".
         rich: write cells that only Python itself knows the meaning of: then `by_python` is the oracle.
+        beside: work on the thread of this person with a notebook of one's own, from the newest checkpoint on.
     """
 
     def __init__(
@@ -81,45 +124,42 @@ class Person:
         *,
         order: str = "file",
         rich: bool = False,
+        beside: Person | None = None,
         tally: Counter[str] | None = None,
     ) -> None:
         self.choose, self.store, self.thread_id, self.told, self.rich = choose, store, thread_id, order, rich
         self.tally = Counter[str]() if tally is None else tally
-        self.ids, self.turns, self.trace, self.world = count(1), count(), list[str](), World()
-        setup = SETUP + ["class X", "new X"] * rich
-        self.screen = [Cell(self.next_id(), None, tuple(map(self.operation, setup)))]
-        self.screen += [self.new_cell() for _ in range(choose(range(2, 6)))]
+        self.turns, self.trace = count(), list[str]() if beside is None else beside.trace
+        self.world = World() if beside is None else beside.world
+        self.path = "research.ipynb" if beside is None else "other.ipynb"
+        self.writer = Writer(choose, prefix="c" if beside is None else "d", rich=rich)
+        self.screen = self.writer.notebook()
         self.version, self.query = 0, ""
         self.executed: dict[str, tuple[Cell, object]] = {}  # as it last ended, in which opening of a kernel
         self.others: list[Process] = []  # older kernels that still live
-        self.model_thread, self.in_step = model.Thread(), not rich
+        self.companion = Companion(self.world, on=not rich and order != "execution" and beside is None)
+        self.base: Any = None if beside is None else beside.process.state
         self.save()
         self.process = self.new_process()
 
+    def draw(self, choose: Choose) -> None:
+        """Let something else pick from now on."""
+        self.choose = self.writer.choose = choose
+
     # ---------------------------------------------------------------- cells
-    def next_id(self) -> str:
-        return f"c{next(self.ids)}"
-
-    def operation(self, text: str) -> Operation:
-        return tuple(self.choose(WORDS[word]) if word in WORDS else word for word in text.split())
-
-    def code(self, step: bool) -> tuple[Operation, ...]:
-        other = RICH_ANY + ANY[:12] if self.rich else ANY
-        kinds = [STEP if step and self.choose(range(5)) < 3 else other for _ in range(self.choose(range(1, 4)))]
-        code = tuple(self.operation(self.choose(kind)) for kind in kinds)
-        if self.choose(range(10)) > 6:
-            return code
-        return tuple(op for op in code if op[0] not in ("raise", "del")) or (("add", "x"),)
-
-    def new_cell(self) -> Cell:
-        cell_id, step = self.next_id(), self.choose(range(5)) < 3
-        return Cell(cell_id, f"s{cell_id[1:]}" if step else None, self.code(step))
-
     def above(self, cell: Cell) -> list[Cell]:
+        """The cells above on screen."""
         return self.screen[: [c.cell_id for c in self.screen].index(cell.cell_id)]
 
     def duplicates(self) -> list[Cell]:
+        """Steps whose name a cell above has."""
         return [c for c in self.screen if c.step and c.step in {x.step for x in self.above(c)}]
+
+    def edit(self, cell: Cell, **changes: Any) -> Cell:
+        """Change a cell on screen."""
+        edited = cell._replace(**changes)
+        self.screen = [edited if c.cell_id == cell.cell_id else c for c in self.screen]
+        return edited
 
     # ---------------------------------------------------------------- what the kernel is told
     def known_cells(self) -> list[Cell]:
@@ -132,28 +172,50 @@ class Person:
         return [texts.get(c.cell_id, Cell(c.cell_id, None, ())) for c in self.screen]
 
     def order(self) -> cells.Order:
+        """Where the cells stand, as the notebook layer would say."""
+        if self.told == "execution":
+            return cells.Order(tuple(self.process.executed), "", "execution")
         known = tuple(map(engine_cell, self.known_cells()))
         origin = "file" if self.told == "file" else "front end"
-        return cells.Order((opening_cell(), *known), self.version, origin, "research.ipynb", exact=self.told != "file")
+        return cells.Order((opening_cell(), *known), self.version, origin, self.path, exact=self.told != "file")
+
+    def place(self, cell: Cell) -> tuple[cells.Cell, cells.Order]:
+        """A cell that is about to run, and where it stands."""
+        return self.process.by_execution(cell) if self.told == "execution" else (engine_cell(cell), self.order())
+
+    def knows_order(self, cell: Cell) -> bool:
+        """Whether the kernel knows which cells are above on screen."""
+        return self.told != "execution" and self.process.knows_order(cell, self.order(), self.above(cell))
+
+    def knows(self, cell: Cell) -> bool:
+        """Whether the kernel knows the cells above as they are on screen."""
+        return self.told != "execution" and self.process.knows(cell, self.order(), self.above(cell))
 
     # ---------------------------------------------------------------- what a person does
     def log(self, *what: object) -> None:
+        """A line for the trace of a counterexample."""
         self.trace.append(" ".join(map(str, what)))
 
     def save(self) -> None:
+        """The file gets what is on screen."""
         self.file, self.version = list(self.screen), self.version + 1
         self.log("save")
 
     def new_process(self) -> Process:
-        process = Process(self.world, self.store, self.thread_id, query=self.query)
-        notebook = lambda: (self.known_cells(), self.version)  # noqa: E731
-        process.model = model.Kernel(self.model_thread, notebook, process.start)
-        process.model.names[STATE] = process.state  # what a person sees is the newest checkpoint
+        """Start a kernel and open the thread in it."""
+        start = "first" if self.base is None else "newest"
+        process = Process(self.world, self.store, self.thread_id, query=self.query, start=start)
+        self.companion.open(process, lambda: (self.known_cells(), self.version))
         self.owner = process
         self.check_opening(process)
+        process.start = process.start if self.base is None else self.base
         return process
 
     def restart(self) -> None:
+        """Restart the kernel in good order."""
+        if self.process is self.owner:
+            unlike = differences(self.process.kernel.thread.fold, read_again(self.process))
+            require(not unlike, "same", "the kernel knows something else than the journal says:", unlike)
         self.process.close()
         self.process = self.new_process()
         self.log("restart")
@@ -161,8 +223,8 @@ class Person:
     def open_again(self) -> None:
         """Run the opening cell once more: this kernel takes the thread over."""
         self.process.open_again(self.query)
-        self.process.model.open(self.process.start)
-        self.process.model.names[STATE] = self.process.state
+        self.companion.open_again(self.process)
+        self.process.start = self.process.start if self.base is None else self.base
         self.owner = self.process
         self.log("open again")
 
@@ -171,30 +233,38 @@ class Person:
         journaled = self.world.answer(cell, prompt, nth)
         return journaled or digest(prompt, nth, *([self.world.era] if cell.step else []))
 
-    def linear(self, cells_: Sequence[Cell], reply: Callable[[Cell, Prompt, int], str] | None = None) -> tuple[Names, Cell | None]:
+    def clean_run(
+        self, of: Sequence[Cell], reply: Callable[[Cell, Prompt, int], str] | None = None
+    ) -> tuple[Names, Cell | None]:
+        """What is visible at the end of a clean run, and the cell that raised."""
         if self.rich:
-            return by_python.clean_run(cells_, reply or self.reply, start=self.process.start)
-        names, raised = linear(cells_, reply or self.reply, start=self.process.start)
+            return by_python.clean_run(of, reply or self.reply, start=self.process.start)
+        names, raised = linear(of, reply or self.reply, start=self.process.start)
         return in_words(visible(names)), raised
 
     # ---------------------------------------------------------------- one cell
     def run(self, cell: Cell) -> Outcome:
         """Run a cell of the screen, and check."""
-        process, order = self.process, self.order()
+        process, rows = self.process, len(self.world.rows)
+        placed, order = self.place(cell)
         journaled, sent = {q[1:] for q in self.world.answers}, Counter(self.world.sent)
-        entry = [process.state, *self.place_of(cell, order)]
-        expected = self.run_model(cell)
-        outcome = process.run(cell, order)
+        entry = [process.state, *self.place_of(placed, order)]
+        try:
+            outcome = process.run(cell, placed, order)
+        except Killed:
+            self.companion.run_in_part(process, cell, rows, killed=True)
+            raise
         self.log("run", *cell, "->", *outcome[:2], "|", process.visible(), *(c.cell_id for c in self.notes()))
         self.tally[outcome.kind] += 1
-        if outcome.kind not in ENDED and cell.cell_id in {c.cell_id for c in self.known_cells()}:
-            require(process.state in entry, "entry", process.state, "not", *entry)
         self.executed.pop(cell.cell_id, None)
         if outcome.kind in ENDED:
             self.executed[cell.cell_id] = (cell, process.opening)
+        elif self.told != "execution" and cell.cell_id in {c.cell_id for c in self.known_cells()}:
+            require(process.state in entry, "entry", process.state, "not", *entry)
         again = (Counter(self.world.sent) - sent).keys() & journaled
         require(not again, "twice", "a journaled call was sent again:", again)
-        self.compare_model(expected, outcome)
+        require(outcome.shown in ("", repr(process.state)), "shown", outcome.shown, "but has", process.state)
+        self.compare_with_model(cell, outcome, rows)
         if outcome.kind in ENDED and process is self.owner and next(self.turns) % 4 == 0:
             self.check_stored(process)
         if cell.step and outcome.kind in ("skipped", "ran", "raised") and not self.notes():
@@ -205,10 +275,10 @@ class Person:
         """Cells above that a line is said about."""
         return self.process.kernel.places.notes
 
-    def place_of(self, cell: Cell, order: cells.Order) -> list[Any]:
+    def place_of(self, placed: cells.Cell, order: cells.Order) -> list[Any]:
         """The state at its place, as the engine has it; nothing if that is not known."""
         places, fold = self.process.kernel.places, self.process.kernel.thread.fold
-        left = places.walk(places.above(engine_cell(cell), order))[STATE]
+        left = places.walk(places.above(placed, order))[STATE]
         if left.blame:
             return []
         if left.record is None:
@@ -219,16 +289,18 @@ class Person:
     def compare(self, cell: Cell, outcome: Outcome) -> None:
         """The state and the cell's names are those of a clean run of what is on screen."""
         above = self.above(cell)
-        if not self.process.knows_order(cell, self.order(), above):
+        if not self.knows_order(cell):
             return  # the kernel cannot know the order on screen
         for c in above:
             ended, opening = self.executed.get(c.cell_id, (None, None))
             if ended != c or (c.writes() and not c.step and opening is not self.process.opening):
                 return
-        names, raised = self.linear([*above, cell])
+        names, raised = self.clean_run([*above, cell])
         if raised in (None, cell):
             self.tally["compared in the kernel"] += 1
-            require((raised == cell) == (outcome.kind == "raised"), "kernel", outcome, "but a clean run raised:", raised)
+            require(
+                (raised == cell) == (outcome.kind == "raised"), "kernel", outcome, "but a clean run raised:", raised
+            )
             kept = {STATE} if raised else cell.writes()
             got, want = ({v: x for v, x in n.items() if v in kept} for n in (self.process.visible(), self.here(names)))
             require(got == want, "kernel", got, "but a clean run:", want)
@@ -238,26 +310,19 @@ class Person:
         got, out = self.process.visible(), self.process.kernel.places.left_out
         return {v: x for v, x in names.items() if v in got or v not in out}
 
-    # ---------------------------------------------------------------- the reference model, in step
-    def run_model(self, cell: Cell) -> tuple[str, str] | None:
-        """What the reference model decides; None where it is not in step."""
-        kernel = self.process.model
-        if not self.in_step or self.model_thread.owner is not kernel:
-            self.in_step = False
-            return None
-        try:
-            return kernel.run(cell), ""
-        except Raised:
-            return "raised", ""
-        except model.Stop as stop:
-            return (*stop.args, "")[:2]
-
-    def compare_model(self, expected: tuple[str, str] | None, outcome: Outcome) -> None:
+    def compare_with_model(self, cell: Cell, outcome: Outcome, rows_before: int) -> None:
+        """The reference model decides the same, and has the same state and names."""
+        process = self.process
+        if outcome.kind == "cut off":
+            self.companion.run_in_part(process, cell, rows_before, killed=False)
+            self.companion.follow_journal(process)
+            return
+        expected = self.companion.run(process, cell)
         if expected is None:
             return
         self.tally["compared with the model"] += 1
         require(expected == outcome[:2], "model", "says", expected, "but the engine:", *outcome)
-        got, want = self.process.visible(), in_words(visible(self.process.model.names))
+        got, want = process.visible(), self.companion.names(process)
         require(got == want, "model", "has", want, "but the engine:", got)
 
     # ---------------------------------------------------------------- promise 1
@@ -278,12 +343,13 @@ class Person:
 
     # ---------------------------------------------------------------- several cells
     def run_all(self) -> str:
-        if self.process.last_texts:  # else it has just been opened
+        """Run All: "done", or what came of the cell that stopped it."""
+        if self.process.last_texts and self.told != "execution":  # else it has just been opened
             self.process.run_opening(self.order())
         for cell in self.screen:
             outcome = self.run(cell)
             if outcome.kind not in ENDED:
-                fine = self.process.knows(cell, self.order(), self.above(cell)) and not self.linear(self.screen)[1]
+                fine = self.knows(cell) and not self.clean_run(self.screen)[1]
                 require(outcome.kind != "run first" or not fine, "order", cell.cell_id, "stopped: run", outcome.cell_id)
                 return outcome.kind
         return "done"
@@ -299,13 +365,13 @@ class Person:
     def jump(self) -> None:
         """Run all, restart, run any cell."""
         done, cell = self.run_all() == "done", self.choose(self.screen)
-        if not done or self.process is not self.owner or not self.process.knows(cell, self.order(), self.above(cell)):
+        if not done or self.process is not self.owner or not self.knows(cell):
             return
         self.restart()
         kept, above = self.process.kernel.thread.fold.lineage, self.process.above(cell, self.order())
         lost = [c[0] for c in above if c[0] in kept] != [c.cell_id for c in self.above(cell) if c.cell_id in kept]
         require(cell.cell_id not in kept or not lost, "jump", "the order of what is in the journal is lost")
-        if self.process.knows(cell, self.order(), self.above(cell)):  # neither saved nor in the journal: not known
+        if self.knows(cell):  # one that is neither saved nor in the journal is not known
             outcome = self.run(cell)
             named = next((c for c in self.screen if c.cell_id == outcome.cell_id), cell)
             untold = named.makes("def") and named not in self.known_cells()  # its source is not at hand
@@ -315,10 +381,10 @@ class Person:
     def advice(self, cell: Cell) -> None:
         """Save, and do what stops say until the cell runs."""
         self.save()
-        raised = self.linear([*self.above(cell), cell])[1]
-        if self.duplicates() or raised or self.process is not self.owner:
+        raised = self.clean_run([*self.above(cell), cell])[1]
+        if self.duplicates() or raised or self.process is not self.owner or self.told == "execution":
             return
-        unknown = not self.process.knows(cell, self.order(), self.above(cell))  # one was edited, but not executed
+        unknown = not self.knows(cell)  # one was edited, but not executed
         stack = [cell]
         for turn in range(100):
             outcome = self.run(stack[-1])
@@ -339,9 +405,7 @@ class Person:
         """Run a cell; at some boundary it is killed, overtaken by a kernel that runs all, or cut off from the model."""
         left, mine = self.choose(range(1, 8)), self.process
         if self.choose(range(2)):  # else it may be skipped, and has few boundaries
-            cell = cell._replace(code=self.code(bool(cell.step)))
-            self.screen = [cell if c.cell_id == cell.cell_id else c for c in self.screen]
-        self.in_step = False
+            cell = self.edit(cell, code=self.writer.code(step=bool(cell.step)))
 
         def boundary(where: str) -> None:
             nonlocal left
@@ -358,6 +422,7 @@ class Person:
         except Killed:
             self.executed.pop(cell.cell_id, None)
             self.process = self.new_process()
+            self.companion.follow_journal(self.process)
         finally:
             self.world.boundary = lambda where: None
 
@@ -370,6 +435,7 @@ class Person:
             raise ConnectionError("the network is down")
         if what == "interrupt":
             raise KeyboardInterrupt
+        self.companion.in_step = False
         self.process = self.new_process()
         self.run_all()
         self.others.append(self.process)
@@ -387,53 +453,85 @@ class Person:
         with self.process.running(), contextlib.suppress(ThreadNotFound, ThreadTakenOver):
             self.process.kernel.thread.fresh(cell.step or "")
             retired = self.world.rows[-1]
-            self.model_thread.fresh(Cell(retired.cell_id or "", retired.step, ()))
+            self.companion.fresh(retired.cell_id or "", retired.step)
         self.world.era += 1
-        self.model_thread.era += 1
+        self.companion.thread.era += 1
 
     # ---------------------------------------------------------------- anything
     def do(self, operation: str) -> None:
         """One of `OPERATIONS`."""
-        screen, body = self.screen, range(1, len(self.screen))
+        body = range(1, len(self.screen))
         i, j = self.choose(body), self.choose(body)
-        cell = screen[i]
+        cell = self.screen[i]
         self.log("---", operation, i)
-        # fmt: off
-        match operation:
-            case "run": self.run(self.choose(screen))
-            case "all": self.run_all()
-            case "save": self.save()
-            case "restart": self.restart()
-            case "hop": self.restart(); self.run(cell)
-            case "jump": self.jump()
-            case "again": self.again(cell)
-            case "edit" | "edit+run": screen[i] = cell._replace(code=self.code(bool(cell.step)))
-            case "setup": screen[0] = screen[0]._replace(code=(("let", "v", self.choose("xyz")), *screen[0].code[1:]))
-            case "insert" | "insert+run": screen.insert(i, self.new_cell())
-            case "delete" if len(screen) > 2: del screen[i]
-            case "swap": screen[i], screen[j] = screen[j], cell
-            case "rename": screen[i] = cell._replace(step=cell.step and cell.step + "'")
-            case "twin": screen[i] = cell._replace(step=cell.step and screen[j].step)
-            case "anew": screen[i] = cell._replace(cell_id=self.next_id())
-            case "kind": screen[i] = cell._replace(step=None if cell.step else f"s{cell.cell_id[1:]}")
-            case "revert" if cell.cell_id in self.executed: screen[i] = self.executed[cell.cell_id][0]
-            case "kill" | "steal" | "outage" | "interrupt": self.interrupted(cell, operation)
-            case "fresh" if cell.step: self.fresh(cell)
-            case "second": self.others.append(self.process); self.process = self.new_process()
-            case "first" if self.others: self.switch()
-            case "takeover": self.open_again()
-            case "query": self.query = self.choose("pq"); self.restart() if self.choose(range(2)) else self.open_again()
-            case "advice": self.advice(cell)
-        # fmt: on
+        match operation.removesuffix("+run"):
+            case "run":
+                self.run(self.choose(self.screen))
+            case "all":
+                self.run_all()
+            case "save":
+                self.save()
+            case "restart":
+                self.restart()
+            case "hop":
+                self.restart()
+                self.run(cell)
+            case "jump":
+                self.jump()
+            case "again":
+                self.again(cell)
+            case "advice":
+                self.advice(cell)
+            case "kill" | "steal" | "outage" | "interrupt":
+                self.interrupted(cell, operation)
+            case "fresh" if cell.step:
+                self.fresh(cell)
+            case "second":
+                self.others.append(self.process)
+                self.process = self.new_process()
+            case "first" if self.others:
+                self.switch()
+            case "takeover":
+                self.open_again()
+            case "query" if self.base is None:
+                self.query = self.choose("pq")
+                self.restart() if self.choose(range(2)) else self.open_again()
+            case change:
+                self.change(change, i, j)
         if operation.endswith("+run"):
-            self.run(screen[i])
+            self.run(self.screen[i])
+
+    def change(self, what: str, i: int, j: int) -> None:
+        """Change what is on screen."""
+        cell, first = self.screen[i], self.screen[0]
+        match what:
+            case "edit":
+                self.edit(cell, code=self.writer.code(step=bool(cell.step)))
+            case "setup":
+                self.edit(first, code=(("let", "v", self.choose("xyz")), *first.code[1:]))
+            case "insert":
+                self.screen.insert(i, self.writer.cell())
+            case "delete" if len(self.screen) > 2:
+                del self.screen[i]
+            case "swap":
+                self.screen[i], self.screen[j] = self.screen[j], cell
+            case "rename":
+                self.edit(cell, step=cell.step and cell.step + "'")
+            case "twin":
+                self.edit(cell, step=cell.step and self.screen[j].step)
+            case "anew":
+                self.edit(cell, cell_id=self.writer.next_id())
+            case "kind":
+                self.edit(cell, step=None if cell.step else self.writer.step_name(cell.cell_id))
+            case "revert" if cell.cell_id in self.executed:
+                self.screen[i] = self.executed[cell.cell_id][0]
 
     def finish(self) -> None:
         """Save; restart; Run All. Then state, names and calls are those of a clean run."""
         self.save()
         self.restart()
         twins = self.duplicates()
-        cells_ = [*self.above(twins[0])] if twins else self.screen
+        of = [*self.above(twins[0])] if twins else self.screen
         journaled, sent = World.copy_of(self.world), Counter(self.world.sent)
         outcome = self.run_all()
         needed = Counter[object]()
@@ -442,18 +540,16 @@ class Person:
             needed[cell.step, prompt, nth] += journaled.answer(cell, prompt, nth) is None
             return self.reply(cell, prompt, nth)
 
-        names, raised = self.linear(cells_, reply)
+        names, raised = self.clean_run(of, reply)
         want = "raised" if raised else "name taken" if twins else "done"
         require(outcome == want, "final", outcome, "but should be", want)
-        got = self.process.visible()
-        names = self.here(names)
+        got, names = self.process.visible(), self.here(names)
         require(got == names, "final", got, "but a clean run:", names)
         extra = Counter(self.world.sent) - sent - needed
         require(not extra, "final", "sent without need:", extra)
         self.tally["final " + want] += 1
         if self.choose(range(20)) == 0:
             self.check_stored(self.process, for_people=True)
-        self.close()
 
     def close(self) -> None:
         """No kernel is left."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from tests.model.session import OPERATIONS, ORDERS, Choose, Person
+from tests.model.session import OPERATIONS, ORDERS, Person
+from tests.model.writing import Choose
 
 
 def chooser(data: st.DataObject) -> Choose:
@@ -34,13 +34,19 @@ class NotebookMachine(RuleBasedStateMachine):
 
     def _do(self, operation: str, data: st.DataObject) -> None:
         assert self.person is not None
-        self.person.choose, self.failed = chooser(data), True
+        self.failed = True
+        self.person.draw(chooser(data))
         self.person.do(operation)
         self.failed = False
 
     def teardown(self) -> None:
         if self.person is not None:
-            self.person.close() if self.failed else self.person.finish()
+            self.person.draw(lambda options: options[0])
+            try:
+                if not self.failed:
+                    self.person.finish()
+            finally:
+                self.person.close()
 
     threads = 0
 

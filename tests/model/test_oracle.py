@@ -6,18 +6,10 @@ import random
 
 import pytest
 
-from tests.model import session
 from tests.model.by_python import clean_run
 from tests.model.notebook import in_words
 from tests.model.oracle import Cell, Prompt, digest, linear, visible
-
-
-def notebook(seed: int) -> list[Cell]:
-    """Random cells, as the person of `session.py` writes them."""
-    person = session.Person.__new__(session.Person)
-    person.choose, person.ids = random.Random(seed).choice, iter(range(1, 100))
-    setup = Cell("c0", None, tuple(map(person.operation, session.SETUP)))
-    return [setup, *(person.new_cell() for _ in range(6))]
+from tests.model.writing import Writer
 
 
 def answer(cell: Cell, prompt: Prompt, nth: int) -> str:
@@ -29,7 +21,8 @@ def answer(cell: Cell, prompt: Prompt, nth: int) -> str:
 def test_operations_mean_what_their_source_means(first: int) -> None:
     """A clean run in the oracle and Python's own run of the source leave the same names and state."""
     for seed in range(first, first + 100):
-        cells = notebook(seed)
+        writer = Writer(random.Random(seed).choice)
+        cells = [*writer.notebook(), *(writer.cell() for _ in range(3))]
         names, raised = linear(cells, answer)
 
         assert clean_run(cells, answer) == (in_words(visible(names)), raised), "\n\n".join(c.source for c in cells)

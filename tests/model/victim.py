@@ -47,7 +47,7 @@ def run_all(store: Path, log: Path) -> Process:
     process = Process(world, store, "thread")
     order = cells.Order((opening_cell(), *map(engine_cell, NOTEBOOK)), 1, "file", "research.ipynb")
     for cell in NOTEBOOK:
-        outcome = process.run(cell, order)
+        outcome = process.run(cell, engine_cell(cell), order)
         assert outcome.kind in ENDED, outcome
         world.note(f"{outcome.kind} {cell.cell_id}")
     return process
