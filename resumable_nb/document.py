@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,14 @@ class Document:
         source: the notebook itself; never written to.
         output: the executed notebook, whole at any time.
         content: the `NotebookNode` that is being filled with outputs; every cell has an id.
+        failed: ids of cells that raised, as their tag `raises-exception` allows, in the present kernel. They leave
+            nothing: for the cells below they stand in the order as if they held no code.
     """
 
     source: Path
     output: Path
     content: Any
+    failed: set[str] = field(default_factory=set)
 
     @classmethod
     def read(cls, notebook: Path, output: Path | None) -> Document:
@@ -73,15 +76,19 @@ class Document:
         except OSError as error:
             raise UsageError(f"{self.output} cannot be written: {error.strerror}. Give another --output.") from error
 
-    @property
-    def order(self) -> list[str]:
-        """The ids of all cells from top to bottom; those that hold no code begin with `~`."""
-        return [cell.id if cell.cell_type == "code" else f"~{cell.id}" for cell in self.content.cells]
-
-    @property
-    def sources(self) -> list[str | None]:
-        """Their code in the same order; None where there is none."""
-        return [cell.source if cell.cell_type == "code" else None for cell in self.content.cells]
+    def place(self, cell_id: str) -> dict[str, object]:
+        """What a kernel is told of where a cell stands: the ids of all cells in order, `~` before those without code."""
+        cells = [
+            (cell.id, cell.source if cell.cell_type == "code" and cell.id not in self.failed - {cell_id} else None)
+            for cell in self.content.cells
+        ]
+        return {
+            "cellId": cell_id,
+            "cellOrder": [name if source is not None else f"~{name}" for name, source in cells],
+            "cellSources": [source for _, source in cells],
+            "notebookPath": str(self.source),
+            "runner": True,
+        }
 
     def note(self, index: int, text: str) -> None:
         """Add a line to what a cell shows on its error stream."""

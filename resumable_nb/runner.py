@@ -162,6 +162,7 @@ class _Client(NotebookClient):
         super().__init__(
             document.content, km=manager, resources=folder, timeout_func=lambda _: cell_timeout_s, log=_log
         )
+        self.on_cell_error = lambda cell, **_: document.failed.add(cell.id)
         self.owns_km = True  # the kernel ends with this client, although we made its manager
         self._document, self._on_signal = document, on_signal
 
@@ -171,13 +172,7 @@ class _Client(NotebookClient):
 
     async def async_execute_cell(self, cell: Any, cell_index: int, *args: Any, **options: Any) -> Any:
         assert self.kc is not None  # this runs within `async_setup_kernel`
-        self.kc.session.place = {
-            "cellId": cell.id,
-            "cellOrder": self._document.order,
-            "cellSources": self._document.sources,
-            "notebookPath": str(self._document.source),
-            "runner": True,
-        }
+        self.kc.session.place = self._document.place(cell.id)
         return await super().async_execute_cell(cell, cell_index, *args, **options)
 
     async def interrupt(self) -> None:
@@ -261,6 +256,7 @@ class _Runner:
         env = self.env if not self.deaths else {k: v for k, v in self.env.items() if k != "RESUMABLE_NB_FAILPOINT"}
         self.client = _Client(self.document, cell_timeout_s=self.cell_timeout_s, on_signal=self.on_signal)
         started = False
+        self.document.failed.clear()
         try:
             async with self.client.async_setup_kernel(env=env):
                 started = True

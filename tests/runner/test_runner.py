@@ -288,6 +288,21 @@ def test_a_runner_that_is_killed_leaves_a_whole_notebook(notebook):
     assert printed(path.with_suffix(".executed.ipynb")) == ["kept\n", ""]
 
 
+def test_after_a_killed_runner_the_same_command_goes_on(notebook):
+    """The kernel that the dead runner left behind does not keep the thread."""
+    wait = "import os, time\nopen('begun', 'w').close()\ntime.sleep(0 if os.path.exists('again') else 60)"
+    opening = "%load_ext resumable_nb\n%resumable open t --db t.duckdb"
+    path = notebook(opening, "%%resumable a\nopen('log', 'a').write('x')", f"%%resumable b\n{wait}")
+    runner = start(path)
+    wait_for(path.parent / "begun")
+    runner.kill()
+    runner.communicate()
+    (path.parent / "again").touch()
+
+    assert run_notebook(path).outcome == "done"
+    assert (path.parent / "log").read_text() == "x"
+
+
 def test_a_run_outside_the_main_thread_works(notebook):
     """Where nobody can press Ctrl-C, the run does without signals."""
     runs = []
