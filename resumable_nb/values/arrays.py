@@ -76,7 +76,7 @@ def read_dtype(node: Node) -> np.dtype[Any]:
         return np.dtype((read_dtype(node["base"]), tuple(node["shape"])))
     description: Any = {name: node[name] for name in ("names", "offsets", "itemsize", "titles") if name in node}
     description["formats"] = [read_dtype(item) for item in node["formats"]]
-    dtype: np.dtype[Any] = np.dtype(description, align=node["aligned"])
+    dtype: np.dtype[Any] = np.dtype(description, align=bool(node["aligned"]))
     return dtype
 
 

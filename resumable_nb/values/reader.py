@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,17 +17,8 @@ from resumable_nb.values.writer import Writer
 if TYPE_CHECKING:
     from resumable_nb.values.codec import Read
 
-DAMAGED = (
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    AssertionError,
-    NotImplementedError,
-    MemoryError,
-)
-"""What a text that this package did not write may lead to."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Reader:
@@ -42,6 +34,7 @@ class Reader:
         self, text: str, blobs: Callable[[str], bytes], resolve: Callable[[str, str], type | None], *, what: str
     ) -> None:
         self.what, self._blobs, self.resolve = what, blobs, resolve
+        self._from_store: Exception | None = None
         with self:
             self.tree: Any = json.loads(text, parse_constant=_refuse_constant)
         self.is_plain = '"$' not in text
@@ -54,10 +47,10 @@ class Reader:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Turn what a damaged text raises into one clear error; errors of ours and of the store pass."""
+        """Turn whatever a damaged text leads to into one clear error; errors of ours and of the store pass."""
         if isinstance(error, RecursionError):
             raise ValueNotLoadable(f"{self.what} cannot be loaded: it is nested too deeply") from None
-        if isinstance(error, DAMAGED) and not isinstance(error, ResumableError):
+        if isinstance(error, Exception) and not isinstance(error, ResumableError) and error is not self._from_store:
             why = f"{type(error).__name__}: {error}"[:200]
             raise ValueNotLoadable(f"{self.what} cannot be loaded: what is stored is damaged ({why})") from error
 
@@ -123,12 +116,17 @@ class Reader:
         if "base64" in node:
             return base64.b64decode(node["base64"], validate=True)
         digest = node["sha256"]
+        if not _DIGEST.fullmatch(digest):  # before the store is asked for whatever a stranger wrote
+            raise ValueError("a hash is none")
         try:
             content = self._blobs(digest)
         except KeyError:
             raise ValueNotLoadable(
                 f"{self.what} cannot be loaded: its blob {digest[:12]}… is not in the store"
             ) from None
+        except Exception as error:
+            self._from_store = error
+            raise
         if hashlib.sha256(content).hexdigest() != digest:
             raise ValueNotLoadable(f"{self.what} cannot be loaded: its blob {digest[:12]}… is damaged")
         return content
