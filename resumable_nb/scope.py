@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import json
 import threading
@@ -101,6 +102,35 @@ class _Account:
         return sum(self.costs.values(), Spent())
 
 
+class _Recorded:
+    """The recorded answers of a step, read a few at a time: a replay asks for them in about the order of their rows."""
+
+    AHEAD_BYTES = 1 << 20
+
+    def __init__(self, thread: Thread, cell: Cell) -> None:
+        self._thread, self._cell = thread, cell
+        self._count = 32
+        self._order: list[int] = []
+        self._ahead: dict[int, Row] = {}
+
+    def take(self, seq: int) -> Row:
+        """The whole row of an answer."""
+        if seq not in self._ahead:
+            self._read_from(seq)
+        return self._ahead.pop(seq)
+
+    def _read_from(self, seq: int) -> None:
+        if seq not in self._order:
+            self._order = sorted(self._thread.fold.answers(self._cell).values())
+        place = bisect.bisect_left(self._order, seq)
+        few = self._order[place : place + self._count]
+        self._ahead = {row.seq: row for row in self._thread.session.read(seqs=few)}
+        if seq not in self._ahead:
+            self._ahead[seq] = self._thread.read(seq)
+        if sum(len(r.body or b"") + len(r.response or "") for r in self._ahead.values()) > self.AHEAD_BYTES:
+            self._count = 1  # large answers: one at a time
+
+
 class Run(Scope):
     """One run of a step, from its entry state to its end.
 
@@ -125,6 +155,8 @@ class Run(Scope):
         self._open: dict[int, str] = {}
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.RLock()
+        self._claims = threading.Lock()  # of its own: a claim on an event loop must not wait for an INSERT
+        self._recorded = _Recorded(thread, cell)
         self._random = randomness.state()
         self._main = _flow()
         self._view = self._last_seen = image
@@ -135,7 +167,7 @@ class Run(Scope):
     # ------------------------------------------------------------------ calls
     def claim(self, key: str, *, kind: str = "llm", request: str = "") -> Claim:
         """The next free number, with its newest answer over all runs of the step."""
-        with self._lock:
+        with self._claims:
             used = self._used.setdefault((kind, key), set())
             number = next(n for n in range(len(used) + 1) if n not in used)
             used.add(number)
@@ -147,13 +179,13 @@ class Run(Scope):
                 self.first_live = self.first_live or time.monotonic()
                 return Claim(number)
             self._claimed.add(question)
-            answer = self.thread.read(seq)
+            answer = self._recorded.take(seq)
             self.account.add(answer)
             return Claim(number, answer)
 
     def release(self, key: str, occurrence: int, *, kind: str = "llm") -> None:
         """A failed attempt gives its number back."""
-        with self._lock:
+        with self._claims:
             self._used.get((kind, key), set()).discard(occurrence)
             self._asked = [a for a in self._asked if a.question != (kind, key, occurrence)]
 
