@@ -77,9 +77,10 @@ class Document:
             raise UsageError(f"{self.output} cannot be written: {error.strerror}. Give another --output.") from error
 
     def place(self, cell_id: str) -> dict[str, object]:
-        """What a kernel is told of where a cell stands: the ids of all cells in order, `~` before those without code."""
+        """What a kernel is told of where a cell stands: all cells in order, `~` before those without code."""
+        without = self.failed - {cell_id}
         cells = [
-            (cell.id, cell.source if cell.cell_type == "code" and cell.id not in self.failed - {cell_id} else None)
+            (cell.id, cell.source if cell.cell_type == "code" and cell.id not in without else None)
             for cell in self.content.cells
         ]
         return {
