@@ -196,6 +196,12 @@ class Fold:
             )
         return self._records[seq]
 
+    def remember(self, record: Record, image: Image) -> Record:
+        """The run that was just written, and its exit state, need not be read from their rows."""
+        self._records[record.seq] = record
+        self._keep_image(record.checkpoint, image)
+        return record
+
     def latest(self, cell_id: str) -> Record | None:
         """The run that counts of this cell."""
         seq = self.lineage.get(cell_id)
@@ -274,11 +280,13 @@ class Fold:
             changes = self._rows[seq].changes
             image = image.apply(changes) if changes else image
         if path:
-            self._images[path[0]] = image
-            self._images.move_to_end(path[0])
-            while len(self._images) > _IMAGES_KEPT:
-                self._images.popitem(last=False)
+            self._keep_image(path[0], image)
         return image
+
+    def _keep_image(self, seq: int, image: Image) -> None:
+        self._images[seq] = image
+        while len(self._images) > _IMAGES_KEPT:
+            self._images.popitem(last=False)
 
     def _before(self, row: Row) -> int:
         """The row whose state this one starts from: for progress, the progress before it in the same run."""

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb import failpoints, fingerprint, scope, values
@@ -197,8 +197,10 @@ class Script:
             ),
         ]
         seq = self.thread.append(*rows, *self.thread.recovery_rows(run.again, run.first_live))[len(rows) - 1]
+        record = replace(record, seq=seq, source_seq=seq, checkpoint=seq, started_seq=run.started_seq)
         failpoints.passing("step.commit.after")
-        self._end(cell, self.thread.fold.record(seq), run.entry)
+        self._done[str(cell.step)] = _Done(self.thread.fold.remember(record, image), run.entry)
+        self._last = seq
         for why in encoded.failed.values():
             self.say(f"`{cell.step}`: what it returns is not stored ({why}); it is rebuilt by replay after a restart")
         return result

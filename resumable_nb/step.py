@@ -443,7 +443,8 @@ class Kernel:
         rows[:0] = self.thread.value_rows(encoded.blobs)
         seq = self.thread.append(*rows, *self.thread.recovery_rows(run.again, run.first_live))[len(rows) - 1]
         failpoints.passing("step.commit.after")
-        self._committed = self.places.ran[running.cell.cell_id] = self.thread.fold.record(seq)
+        record = replace(record, seq=seq, source_seq=seq, checkpoint=seq, started_seq=run.started_seq)
+        self._committed = self.places.ran[running.cell.cell_id] = self.thread.fold.remember(record, image)
         self._end(running)
         return lines + not_stored(lost, kept)
 
