@@ -22,7 +22,7 @@ import duckdb
 from resumable_nb.journal import Row, Store, schema
 from resumable_nb.journal.rows import COLUMNS
 
-BLOCK = 500  # rows of one kind before the other kind is measured: both meet the same moods of the machine
+BLOCK = 500  # appends and INSERTs take turns, so that both meet the same moods of the machine; a median of each block
 ANSWER = json.dumps({"choices": [{"message": {"content": "x" * 1200}}]})
 START = """
 import time; began = time.perf_counter()
@@ -65,7 +65,7 @@ def times(work: Callable[[int], object], numbers: range) -> list[float]:
 
 
 def measure_appends(folder: Path, count: int) -> None:
-    """Appends beside bare INSERTs, block by block, with the same number of rows in both tables."""
+    """Appends beside bare INSERTs, one of each in turn, with the same number of rows in both tables."""
     store = Store.open(folder / "ours.duckdb", idle_s=10)
     session = store.open_session("t", about={})
     bare_path = folder / "bare.duckdb"
@@ -84,12 +84,14 @@ def measure_appends(folder: Path, count: int) -> None:
     print(f"{'rows':>7}  {'append':>9}  {'INSERT':>9}  ratio (medians of {BLOCK})")
     ratios = []
     for first in range(0, count, BLOCK):
-        ours = median(times(append, range(first, first + BLOCK)))
-        theirs = median(times(insert_bare, range(first, first + BLOCK)))
+        pairs = [
+            (*times(append, range(i, i + 1)), *times(insert_bare, range(i, i + 1))) for i in range(first, first + BLOCK)
+        ]
+        ours, theirs = map(median, zip(*pairs, strict=True))
         ratios.append(ours / theirs)
         print(f"{first + BLOCK:>7}  {ours * 1e3:6.3f} ms  {theirs * 1e3:6.3f} ms  {ratios[-1]:5.2f}")
     print(f"append / INSERT: median {median(ratios):.2f}, highest {max(ratios):.2f} (target 1.25)")
-    print(f"last block / first block of appends: {ratios[-1] / ratios[0]:.2f} of the same for bare INSERTs")
+    print(f"last block / first block: {ratios[-1] / ratios[0]:.2f} times that of bare INSERTs")
     bare.close()
     measure_reads(store, count)
 

@@ -7,6 +7,7 @@ import json
 import os
 import weakref
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -26,6 +27,8 @@ Mark = tuple[int, str, int]
 
 _MARKS = "SELECT seq, session_id, epoch_us(ts) FROM journal WHERE thread_id = ? AND seq >= ? ORDER BY seq"
 _CLOCK_STEP = timedelta(seconds=60)
+_SEQ = itemgetter(rows.COLUMNS.index("seq"))
+_selected = functools.cache(lambda bodies: rows.select(bodies=bodies))
 _insert_sql = functools.lru_cache(maxsize=32)(rows.insert_sql)
 
 live: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
@@ -105,15 +108,17 @@ class Session:
             bodies: False leaves out `request`, `response` and `body`, which is fast.
         """
         self._check_usable()
-        where, params = "thread_id = ? AND seq > ?", [self.thread_id, after]
-        for column, wanted in (("kind", kinds), ("seq", seqs)):
+        where = "thread_id = ?" + (" AND seq > ?" if after else "")
+        params: list[object] = [self.thread_id, *([after] if after else [])]
+        narrowed: tuple[tuple[str, Iterable[object] | None], ...] = (("kind", kinds), ("seq", seqs))
+        for column, wanted in narrowed:
             if wanted is not None:
                 some = list(wanted)
-                where += f" AND {column} IN ({', '.join('?' * len(some))})" if some else " AND false"
-                params += some
-        sql = f"SELECT {rows.select(bodies=bodies)} FROM journal WHERE {where} ORDER BY seq"
+                where, params = f"{where} AND {_is_one_of(column, len(some))}", [*params, *some]
         with self._lease.using() as con:
-            return [rows.from_values(values) for values in con.execute(sql, params).fetchall()]
+            found = con.execute(f"SELECT {_selected(bodies)} FROM journal WHERE {where}", params).fetchall()
+        found.sort(key=_SEQ)  # in DuckDB it would cost half a millisecond
+        return [rows.from_values(values) for values in found]
 
     def close(self) -> None:
         """Give the thread free. To close twice, or after a take-over, does nothing."""
@@ -214,6 +219,10 @@ class Session:
             )
         if marks and marks[-1][0] - marks[0][0] + 1 != len(marks):
             raise missing_rows(path, thread_id, marks[-1][0])
+
+
+def _is_one_of(column: str, count: int) -> str:
+    return f"{column} = ?" if count == 1 else f"{column} IN ({', '.join('?' * count)})" if count else "false"
 
 
 _NEWEST = "SELECT coalesce(max(seq), 0) FROM journal WHERE thread_id = ?"
