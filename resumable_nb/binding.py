@@ -62,9 +62,9 @@ class Binder:
             self.names.restore(record, text, self.thread.blob, only)
 
     def not_at_hand(self, cell: Cell, found: Record) -> list[str]:
-        """Names that a run left, that another cell reads, and that only running it again can give."""
+        """Names that a run left, that another cell reads or may read, and that only running it again can give."""
         read = self.places.read_elsewhere(cell)
-        return [f"`{name}`" for name in self.left_out(cell, found) if name in read]
+        return [f"`{name}`" for name in self.left_out(cell, found) if name in read or not self.places.sees_all]
 
     def left_out(self, cell: Cell, found: Record) -> list[str]:
         """Names that a run left and that neither the store nor a statement of the cell can give."""

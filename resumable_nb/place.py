@@ -86,6 +86,7 @@ class Places:
     notes: list[Cell] = field(default_factory=list)
     sources: dict[str, Cell] = field(default_factory=dict)
     notebook: tuple[Cell, ...] = ()
+    sees_all: bool = False  # where only the order of execution is known, any name may be read by a cell to come
     left_out: set[str] = field(default_factory=set)
 
     # ------------------------------------------------------------------ rule 2: what stands above
@@ -95,6 +96,7 @@ class Places:
         if not known and self.anchors.get(cell.cell_id, ("", None))[1] != order.version:
             self.anchors[cell.cell_id] = (self.last, order.version)
         self.last, self.notes, self.notebook = cell.cell_id, [], order.cells
+        self.sees_all = order.origin != "execution"
         self.seen[cell.cell_id] = cell
         for known_cell in (*order.cells, cell):
             if known_cell.source:
@@ -106,8 +108,9 @@ class Places:
         recorded = {c: record.cell for c in self.fold.lineage if (record := self.fold.latest(c))}
         known = recorded | self.seen
         for cell_id, (ran_after, saved) in self.anchors.items():
-            ids, anchor = [c.cell_id for c in cells], ran_after
-            while anchor not in ids and self.anchors.get(anchor, ("", None))[1] == order.version:
+            ids, anchor, passed = [c.cell_id for c in cells], ran_after, {cell_id}
+            while anchor not in {*ids, *passed} and self.anchors.get(anchor, ("", None))[1] == order.version:
+                passed.add(anchor)  # cells of no file, run in turn before and after a save, come after each other
                 anchor = self.anchors[anchor][0]
             if cell_id in known and cell_id not in ids and saved == order.version:
                 cells.insert(ids.index(anchor) + 1 if anchor in ids else len(ids), known[cell_id])
@@ -118,7 +121,7 @@ class Places:
         return cell.step is not None and cell.cell_id not in self.ran
 
     def _is_left_out(self, name: str) -> bool:
-        """Whether a skipped step left the name unbound, because its value is not stored and nobody was known to read it."""
+        """Whether a skipped step left it unbound, because it is not stored and nobody was known to read it."""
         return name in self.left_out and name not in self.names.namespace
 
     def read_elsewhere(self, cell: Cell) -> set[str]:

@@ -193,7 +193,9 @@ class Process:
             return Outcome("raised", lines=f"{decision.line} {error!r}")
         self.phase = "commit"
         said = self.kernel.commit()
-        self.kernel.outputs([{"output_type": "stream", "name": "stdout", "text": repr(self.state)}])
+        self.phase = "outputs"  # the cell has ended, whatever becomes of them
+        with contextlib.suppress(ThreadTakenOver, KeyboardInterrupt, ConnectionError):
+            self.kernel.outputs([{"output_type": "stream", "name": "stdout", "text": repr(self.state)}])
         return Outcome("ran" if cell.step else "ordinary", lines=" ".join([decision.line, *said]))
 
     # ------------------------------------------------------------------ what is to be seen

@@ -30,6 +30,7 @@ class World:
         era: answers change with it.
         sent: how often the model was asked inside steps: by step, prompt and occurrence.
         answers: what the journal holds, told from its rows alone: cell id, step, prompt, occurrence → seq, answer.
+        owner: the kernel that opened the thread last.
         boundary: called with its name wherever a process may be killed, overtaken or cut off.
     """
 
@@ -40,6 +41,7 @@ class World:
         self.calls = 0  # of `ask`, by the cell that runs
         self.answers: dict[tuple[str, str, Prompt, int], tuple[int, str]] = {}
         self.boundary: Callable[[str], None] = lambda where: None
+        self.owner: object = None
         self.rows: list[Row] = []
         self._prompts: dict[int, Prompt] = {}
 

@@ -106,8 +106,9 @@ class Kernel:
         cells, version = self.notebook()
         cells, known = list(cells), {i: record.cell for i, record in self.thread.lineage.items()} | self.seen
         for cell_id, (anchor, saved) in self.anchors.items():
-            ids = [c.cell_id for c in cells]
-            while anchor not in ids and self.anchors.get(anchor, ("", None))[1] == version:
+            ids, passed = [c.cell_id for c in cells], {cell_id}
+            while anchor not in {*ids, *passed} and self.anchors.get(anchor, ("", None))[1] == version:
+                passed.add(anchor)
                 anchor = self.anchors[anchor][0]
             if cell_id in known and cell_id not in ids and saved == version:
                 cells.insert(ids.index(anchor) + 1 if anchor in ids else len(ids), known[cell_id])

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -42,54 +43,17 @@ from tests.model.notebook import (
     read_again,
     stored_state,
 )
-from tests.model.oracle import STATE, Cell, Names, Prompt, digest, linear, visible
+from tests.model.oracle import START, STATE, Cell, Names, Prompt, digest, linear, visible
 from tests.model.outside import Killed, World
 from tests.model.writing import Choose, Writer
 
 REPLAYED = ("client", "copy", "lambda", "closure", "default")  # what these make may be had by running their step only
 ORDERS = ("file", "screen", "ids", "execution")
-OPERATIONS = [
-    "run",
-    "run",
-    "run",
-    "run",
-    "again",
-    "all",
-    "all",
-    "save",
-    "save",
-    "save",
-    "restart",
-    "hop",
-    "jump",
-    "edit",
-    "edit+run",
-    "edit+run",
-    "setup",
-    "insert",
-    "insert+run",
-    "delete",
-    "swap",
-    "rename",
-    "twin",
-    "anew",
-    "kind",
-    "revert",
-    "kill",
-    "kill",
-    "kill",
-    "steal",
-    "steal",
-    "outage",
-    "interrupt",
-    "fresh",
-    "second",
-    "first",
-    "takeover",
-    "query",
-    "advice",
-    "advice",
-]
+_OFTEN = (
+    "run 4 all 2 again 1 save 3 restart 1 hop 1 jump 1 advice 2 edit 1 edit+run 2 setup 1 insert 1 insert+run 1 delete 1 swap 1 "
+    "rename 1 twin 1 anew 1 kind 1 revert 1 stray 2 kill 5 steal 2 outage 1 interrupt 1 fresh 1 second 1 first 1 takeover 1 query 1"
+)
+OPERATIONS = [name for name, often in re.findall(r"(\S+) (\d)", _OFTEN) for _ in range(int(often))]
 
 
 class Failure(AssertionError):
@@ -137,8 +101,9 @@ class Person:
         self.version, self.query = 0, ""
         self.executed: dict[str, tuple[Cell, object]] = {}  # as it last ended, in which opening of a kernel
         self.others: list[Process] = []  # older kernels that still live
+        self.deleted: list[Cell] = []
         self.companion = Companion(self.world, on=not rich and order != "execution" and beside is None)
-        self.base: Any = None if beside is None else beside.process.state
+        self.beside, self.base = beside is not None, START
         self.save()
         self.process = self.new_process()
 
@@ -203,17 +168,24 @@ class Person:
 
     def new_process(self) -> Process:
         """Start a kernel and open the thread in it."""
-        start = "first" if self.base is None else "newest"
+        start = "newest" if self.beside else "first"
         process = Process(self.world, self.store, self.thread_id, query=self.query, start=start)
         self.companion.open(process, lambda: (self.known_cells(), self.version))
-        self.owner = process
+        self.world.owner = process
         self.check_opening(process)
-        process.start = process.start if self.base is None else self.base
+        self.starts_from(process)
         return process
+
+    def starts_from(self, process: Process) -> None:
+        """R10: another notebook starts from what was the newest checkpoint when it ran its first cell."""
+        if self.beside:
+            known = any(row.name == "notebook" and self.path in (row.data or "") for row in self.world.rows)
+            self.base = self.base if known else process.state
+            process.start = self.base
 
     def restart(self) -> None:
         """Restart the kernel in good order."""
-        if self.process is self.owner:
+        if self.process is self.world.owner:
             unlike = differences(self.process.kernel.thread.fold, read_again(self.process))
             require(not unlike, "same", "the kernel knows something else than the journal says:", unlike)
         self.process.close()
@@ -224,8 +196,8 @@ class Person:
         """Run the opening cell once more: this kernel takes the thread over."""
         self.process.open_again(self.query)
         self.companion.open_again(self.process)
-        self.process.start = self.process.start if self.base is None else self.base
-        self.owner = self.process
+        self.starts_from(self.process)
+        self.world.owner = self.process
         self.log("open again")
 
     def reply(self, cell: Cell, prompt: Prompt, nth: int) -> str:
@@ -265,7 +237,7 @@ class Person:
         require(not again, "twice", "a journaled call was sent again:", again)
         require(outcome.shown in ("", repr(process.state)), "shown", outcome.shown, "but has", process.state)
         self.compare_with_model(cell, outcome, rows)
-        if outcome.kind in ENDED and process is self.owner and next(self.turns) % 4 == 0:
+        if outcome.kind in ENDED and process is self.world.owner and next(self.turns) % 4 == 0:
             self.check_stored(process)
         if cell.step and outcome.kind in ("skipped", "ran", "raised") and not self.notes():
             self.compare(cell, outcome)
@@ -288,9 +260,9 @@ class Person:
 
     def compare(self, cell: Cell, outcome: Outcome) -> None:
         """The state and the cell's names are those of a clean run of what is on screen."""
-        above = self.above(cell)
-        if not self.knows_order(cell):
+        if cell not in self.screen or not self.knows_order(cell):
             return  # the kernel cannot know the order on screen
+        above = self.above(cell)
         for c in above:
             ended, opening = self.executed.get(c.cell_id, (None, None))
             if ended != c or (c.writes() and not c.step and opening is not self.process.opening):
@@ -365,7 +337,7 @@ class Person:
     def jump(self) -> None:
         """Run all, restart, run any cell."""
         done, cell = self.run_all() == "done", self.choose(self.screen)
-        if not done or self.process is not self.owner or not self.knows(cell):
+        if not done or self.process is not self.world.owner or not self.knows(cell):
             return
         self.restart()
         kept, above = self.process.kernel.thread.fold.lineage, self.process.above(cell, self.order())
@@ -382,7 +354,7 @@ class Person:
         """Save, and do what stops say until the cell runs."""
         self.save()
         raised = self.clean_run([*self.above(cell), cell])[1]
-        if self.duplicates() or raised or self.process is not self.owner or self.told == "execution":
+        if self.duplicates() or raised or self.process is not self.world.owner or self.told == "execution":
             return
         unknown = not self.knows(cell)  # one was edited, but not executed
         stack = [cell]
@@ -484,6 +456,8 @@ class Person:
                 self.advice(cell)
             case "kill" | "steal" | "outage" | "interrupt":
                 self.interrupted(cell, operation)
+            case "stray" if self.deleted:  # as from another notebook on the same kernel
+                self.run(self.choose(self.deleted))
             case "fresh" if cell.step:
                 self.fresh(cell)
             case "second":
@@ -493,7 +467,7 @@ class Person:
                 self.switch()
             case "takeover":
                 self.open_again()
-            case "query" if self.base is None:
+            case "query" if not self.beside:
                 self.query = self.choose("pq")
                 self.restart() if self.choose(range(2)) else self.open_again()
             case change:
@@ -512,7 +486,7 @@ class Person:
             case "insert":
                 self.screen.insert(i, self.writer.cell())
             case "delete" if len(self.screen) > 2:
-                del self.screen[i]
+                self.deleted.append(self.screen.pop(i))
             case "swap":
                 self.screen[i], self.screen[j] = self.screen[j], cell
             case "rename":
@@ -540,6 +514,8 @@ class Person:
             needed[cell.step, prompt, nth] += journaled.answer(cell, prompt, nth) is None
             return self.reply(cell, prompt, nth)
 
+        if twins and self.told == "execution":
+            return  # there, a step of the same name is the same cell
         names, raised = self.clean_run(of, reply)
         want = "raised" if raised else "name taken" if twins else "done"
         require(outcome == want, "final", outcome, "but should be", want)
