@@ -2,8 +2,8 @@
 
     python -m tests.journal.make_golden
 
-Run it once per format, before the version that writes it is released, and never again: `test_format.py` holds that every
-later version opens the file and reads the same out of it.
+Run it once per format, before the version that writes it is released, and never again: `test_format.py` holds that
+every later version opens the file and reads the same out of it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,33 @@ def fill(store: Store) -> None:
     }
     model = {"gen_ai_provider_name": "openai", "gen_ai_operation_name": "chat", "gen_ai_request_model": "m"}
     session.append(Row(kind="llm", phase="started", request='{"prompt": "Q1"}', **call, **model))
+    found = '{"append":{"findings":["f1"]}}'
+    answered = {
+        "duration_ms": 12.5,
+        "response": '{"answer" :  1.0}',
+        "data": '{"status": 200}',
+        "gen_ai_response_model": "m-1",
+        "gen_ai_response_id": "r1",
+        "gen_ai_response_finish_reasons": "stop",
+        "gen_ai_usage_input_tokens": 100,
+        "gen_ai_usage_output_tokens": 10,
+    }
     session.append(
-        Row(kind="llm", phase="done", ref_seq=session.head, parent_seq=start, changes='{"append":{"findings":["f1"]}}', duration_ms=12.5,
-            response='{"answer" :  1.0}', data='{"status": 200}', gen_ai_response_model="m-1", gen_ai_response_id="r1",
-            gen_ai_response_finish_reasons="stop", gen_ai_usage_input_tokens=100, gen_ai_usage_output_tokens=10, **call, **model)
-    )  # fmt: skip
-    session.append(Row(kind="value", key="ab" * 32, body=b"\x00\xff"))
-    session.append(Row(kind="checkpoint", phase="step", parent_seq=start, ref_seq=run, step="search", cell_id="c1", key="f1", duration_ms=20.0,
-                       changes='{"append":{"findings":["f1"]},"set":{"plan":["a"]}}', data='{"kept": []}'))  # fmt: skip
+        Row(kind="llm", phase="done", ref_seq=-1, parent_seq=start, changes=found, **call, **model, **answered),
+        Row(kind="value", key="ab" * 32, body=b"\x00\xff"),
+        Row(
+            kind="checkpoint",
+            phase="step",
+            parent_seq=start,
+            ref_seq=run,
+            step="search",
+            cell_id="c1",
+            key="f1",
+            duration_ms=20.0,
+            changes='{"append":{"findings":["f1"]},"set":{"plan":["a"]}}',
+            data='{"kept": []}',
+        ),
+    )
     session.append(Row(kind="outputs", ref_seq=session.head, data="[]"), Row(kind="notice", name="step", data='"done"'))
     session.append(
         Row(kind="effect", phase="started", step="send", name="send", key="send-1"),

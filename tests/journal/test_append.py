@@ -193,7 +193,7 @@ def test_a_busy_lease_lets_others_in(path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_log_that_is_merged_on_the_way_disturbs_nothing(store: Store, session: Session) -> None:
-    """DuckDB merges its log by itself when it has grown: appends go on, on the same opening, and the new log is private."""
+    """DuckDB merges its log by itself when it has grown: appends go on, on the same opening; the new log is private."""
     opened = store._lease._openings
     for _ in range(6):
         session.append(Row(kind="value", body=bytes(5_000_000)))
@@ -207,7 +207,7 @@ def test_a_log_that_is_merged_on_the_way_disturbs_nothing(store: Store, session:
 
 
 def test_a_connection_lasts_as_long_as_its_use(store: Store, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longest time that the file is held may pass in the middle of an append: it still ends on its own connection."""
+    """The longest time that the file is held may pass in the middle of an append: it ends on its own connection."""
     from resumable_nb.journal import lease
 
     store.visitor("t").append(Row(kind="notice"))

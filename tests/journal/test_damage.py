@@ -11,7 +11,6 @@ import pytest
 
 from resumable_nb.errors import StoreDamaged, StoreReplaced
 from resumable_nb.journal import Row, Session, Store
-
 from tests.journal.others import killed, run
 
 ROWS = 60
@@ -73,7 +72,7 @@ def test_a_killed_process_leaves_everything(crashed: Path) -> None:
 
 @pytest.mark.parametrize("part", range(0, 100, 4))
 def test_a_flipped_byte_in_the_log_is_never_overlooked(crashed: Path, part: int) -> None:
-    """Wherever a byte of the log is wrong, either every row is still there, or the store is refused and kept as it is."""
+    """Wherever a byte of the log is wrong, every row is still there, or the store is refused and kept as it is."""
     log = beside(crashed, ".wal")
     content = bytearray(log.read_bytes())
     content[(len(content) - 1) * part // 96] ^= 0x40
@@ -167,7 +166,7 @@ def test_an_older_copy_put_back_is_noticed_in_the_same_kernel(
 def test_a_file_written_over_while_it_is_open_is_not_made_worse(
     store: Store, session: Session, tmp_path: Path, with_log: bool, used: bool
 ) -> None:
-    """A sync tool that writes an older copy over the open file: either no row is missing, or it is said; never a mixture."""
+    """A sync tool writes an older copy over the open file: no row is missing, or it is said; never a mixture."""
     old = tmp_path / "old.duckdb"
     for i in range(50):
         session.append(Row(kind="notice", name=str(i)))
@@ -206,7 +205,7 @@ def test_an_older_copy_that_went_on_is_noticed(store: Store, session: Session, t
 
 
 def test_an_older_copy_is_noticed_by_another_process(store: Store, session: Session, tmp_path: Path) -> None:
-    """Also a process that wrote nothing is told that rows are missing; a person may go on from the copy by saying so."""
+    """Also a process that wrote nothing is told that rows are missing; a person may go on from the copy."""
     old = tmp_path / "old.duckdb"
     store.close()
     shutil.copy(store.path, old)

@@ -17,7 +17,6 @@ import pytest
 
 from resumable_nb.errors import StoreDamaged, StoreError, StoreReplaced, StoreTooNew, StoreUntrusted, StoreUnwritable
 from resumable_nb.journal import Row, Session, Store
-
 from tests.journal.others import killed, run
 
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ def test_another_users_store_is_refused_unless_asked_for(store: Store) -> None:
 def test_what_is_no_file_is_refused(path: Path, make: object) -> None:
     """A folder or a pipe at the path is named as such, and is not waited for."""
     make(path)
-    with pytest.raises(StoreError, match="is a (folder|pipe), not a file"):
+    with pytest.raises(StoreError, match=r"is a (folder|pipe), not a file"):
         Store.open(path)
 
 
@@ -209,7 +208,7 @@ def test_a_store_of_a_newer_version_is_refused(store: Store) -> None:
         con.execute("UPDATE store_info SET value = '2' WHERE name = 'format'")
         con.execute("ALTER TABLE journal ADD COLUMN novelty INT")
     for use in (lambda: store.open_session("t", about={}), lambda: store.rows("select 1"), store.threads):
-        with pytest.raises(StoreTooNew, match="has format 2.*pip install -U resumable-nb"):
+        with pytest.raises(StoreTooNew, match=r"has format 2.*pip install -U resumable-nb"):
             use()
 
 
@@ -228,7 +227,7 @@ def test_a_file_of_a_newer_duckdb_is_refused(store: Store) -> None:
     content[12:20] = struct.pack("<Q", 1000)
     content[:8] = struct.pack("<Q", checksum(content[8:4096]))
     store.path.write_bytes(content)
-    with pytest.raises(StoreTooNew, match="newer DuckDB.*pip install -U duckdb"):
+    with pytest.raises(StoreTooNew, match=r"newer DuckDB.*pip install -U duckdb"):
         store.open_session("t", about={})
 
 
@@ -241,14 +240,14 @@ def checksum(block: bytes) -> int:
 
 
 def test_a_file_system_without_locks_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where `flock` is not to be had, the store is refused with "local disk". (No such file system can be mounted here.)"""
+    """Where `flock` is not to be had, the store is refused with "local disk". (None such can be mounted here.)"""
     import fcntl
 
     def flock(_fd: int, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(StoreUnwritable, match="No locks available.*local disk"):
+    with pytest.raises(StoreUnwritable, match=r"No locks available.*local disk"):
         store.open_session("t", about={})
 
 
@@ -359,7 +358,7 @@ def fill(session: Session) -> int:
 
 @ROOT_ONLY
 def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> None:
-    """A full disk is said in words; what was acknowledged is there, and when there is room again the session goes on."""
+    """A full disk is said in words; what was acknowledged is there, when there is room again the session goes on."""
     store = Store.open(small_disk / "research.duckdb", idle_s=5)
     session = store.open_session("t", about={})
     last = fill(session)

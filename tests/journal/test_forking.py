@@ -8,7 +8,6 @@ import pytest
 
 from resumable_nb.errors import ThreadNotFound, UsageError
 from resumable_nb.journal import Row, Session, Store, rows
-
 from tests.journal.others import Other, killed
 
 
@@ -17,7 +16,7 @@ def values(row: Row) -> dict[str, object]:
 
 
 def test_a_fork_is_the_beginning_word_for_word(store: Store, session: Session) -> None:
-    """Rows up to the fork are the same in every column; the last row says where they come from; the source is untouched."""
+    """Rows up to the fork are the same in every column; the last row says where from; the source is untouched."""
     for i in range(5):
         session.append(
             Row(kind="value", key=str(i), data=f' {{"n" :  {i}.0}}', body=bytes([i, 0, 255])),
@@ -39,7 +38,7 @@ def test_a_fork_is_the_beginning_word_for_word(store: Store, session: Session) -
 
 
 def test_what_was_open_is_closed_in_the_copy(store: Store, session: Session) -> None:
-    """Calls in flight at the fork are lost and undecided approvals dropped, in the copy only; what was completed stays."""
+    """Calls in flight are lost and undecided approvals dropped, in the copy only; what was completed stays."""
     session.append(
         Row(kind="step", phase="started", step="s"),
         Row(kind="llm", phase="started", step="s", key="k", occurrence=1, run_seq=-1, request="1"),

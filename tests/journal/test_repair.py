@@ -11,7 +11,6 @@ import pytest
 
 from resumable_nb.errors import StoreDamaged, StoreUntrusted
 from resumable_nb.journal import Row, Session, Store, repair
-
 from tests.journal.others import killed
 
 
@@ -49,7 +48,7 @@ def test_a_sound_store_has_no_troubles(crashed: Path) -> None:
 
 
 def test_a_strangers_store_is_rebuilt_without_its_code(store: Store, session: Session, tmp_path: Path) -> None:
-    """All rows come over, in every column; what else was in the file does not; the old file is kept under another name."""
+    """All rows come over, in every column; what else was in the file does not; the old file is only renamed."""
     session.append(Row(kind="value", key="k", body=b"\x00\xff", data=' {"a" :  1.0}'))
     session.close()
     rows = store.visitor("t").read()
@@ -65,7 +64,7 @@ def test_a_strangers_store_is_rebuilt_without_its_code(store: Store, session: Se
 
     assert repair.examine(store.path).troubles == []
     assert Store.open(store.path).visitor("t").read() == rows
-    assert [p.read_bytes() for p in kept if p.suffix == ".duckdb" or ".duckdb." in p.name][0] == old
+    assert old in [p.read_bytes() for p in kept]
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut"])
@@ -121,9 +120,7 @@ def test_what_cannot_be_read_is_said(path: Path, content: bytes) -> None:
 def test_a_journal_that_computes_is_not_rebuilt(store: Store, tmp_path: Path) -> None:
     """A journal whose columns are computed, or that is a view, is refused: nothing in it is evaluated."""
     with duckdb.connect(str(store.path)) as con:
-        con.execute(
-            "DROP TABLE journal; CREATE TABLE journal (thread_id VARCHAR, seq BIGINT, kind VARCHAR AS (thread_id || 'x'))"
-        )
+        con.execute("DROP TABLE journal; CREATE TABLE journal (thread_id VARCHAR, seq BIGINT, kind VARCHAR AS ('x'))")
     with pytest.raises(StoreUntrusted, match="kind"):
         repair.rebuild(store.path, tmp_path / "new.duckdb")
 

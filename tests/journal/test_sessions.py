@@ -10,7 +10,6 @@ import pytest
 
 from resumable_nb.errors import ThreadInUse, ThreadNotFound, ThreadTakenOver, UsageError
 from resumable_nb.journal import Row, Session, Store, processes
-
 from tests.journal.others import Other, killed, run
 
 OWNER = """
@@ -69,10 +68,11 @@ def test_a_dead_owner_is_replaced_without_asking(store: Store) -> None:
     source = (
         OWNER
         + """
-session.append(Row(kind="step", phase="started", step="s", key="f"), Row(kind="llm", phase="started", run_seq=-1, step="s"),
-               Row(kind="llm", phase="done", ref_seq=-1, step="s"))
-session.append(Row(kind="llm", phase="started", run_seq=3, step="s", cell_id="c", name="POST /v1", key="k", occurrence=2,
-                   gen_ai_request_model="m", request='{"prompt": 1}'))
+session.append(Row(kind="step", phase="started", step="s", key="f"),
+               Row(kind="llm", phase="started", run_seq=-1, step="s"))
+session.append(Row(kind="llm", phase="done", ref_seq=4, step="s"))
+session.append(Row(kind="llm", phase="started", run_seq=3, step="s", cell_id="c", name="POST /v1", key="k",
+                   occurrence=2, gen_ai_request_model="m", request='{"prompt": 1}'))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     )
@@ -97,7 +97,7 @@ def test_what_was_lost_once_is_not_lost_again(store: Store) -> None:
 
 
 def test_a_finished_step_is_completed_by_its_checkpoint(store: Store) -> None:
-    """A `step started` row whose checkpoint names it is not in flight; a row that merely refers to one completes nothing."""
+    """A `step started` row that a checkpoint names is not in flight; a row that merely refers completes nothing."""
     session = store.open_session("t", about={})
     session.append(Row(kind="step", phase="started"), Row(kind="checkpoint", phase="step", ref_seq=-1))
     session.append(Row(kind="llm", phase="started"), Row(kind="notice", ref_seq=-1))
@@ -123,7 +123,7 @@ def test_a_process_that_lives_keeps_its_thread(store: Store) -> None:
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_take_over_fences_the_other_session(store: Store, stopped: bool) -> None:
-    """After a take-over the older session's next append is refused with who, where and when, also if it slept meanwhile."""
+    """After a take-over the older session's next append is refused with who, where and when; also if it slept."""
     source = (
         OWNER
         + """
@@ -188,7 +188,7 @@ def test_rows_of_other_processes_are_merged(store: Store, session: Session) -> N
     session.on_foreign = lambda rows: came.extend(r.seq for r in rows)
     store.close()
     run(
-        "visitor = Store.open(args[0]).visitor('t')\nfor i in range(3): visitor.append(Row(kind='approval', name=str(i)))",
+        "v = Store.open(args[0]).visitor('t')\nfor i in range(3): v.append(Row(kind='approval', name=str(i)))",
         store.path,
     )
 
@@ -241,7 +241,7 @@ def test_an_owner_on_another_machine_is_asked_about(store: Store, monkeypatch: p
     monkeypatch.setattr(processes, "_machine", lambda: {**here, "host": "far-away"})
     theirs = store.open_session("t", about={}).session_id
     monkeypatch.setattr(processes, "_machine", lambda: here)
-    with pytest.raises(ThreadInUse, match="far-away.*cannot be seen from here"):
+    with pytest.raises(ThreadInUse, match=r"far-away.*cannot be seen from here"):
         store.open_session("t", about={})
 
     assert store.open_session("t", take_over=True, about={}).died == theirs

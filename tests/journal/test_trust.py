@@ -11,7 +11,8 @@ from resumable_nb.errors import QueryRefused, StoreUntrusted
 from resumable_nb.journal import Row, Store, schema, trust
 
 MALICE = {
-    "trigger": "CREATE TRIGGER spy AFTER INSERT ON journal FOR EACH STATEMENT INSERT INTO store_info SELECT 'stolen', content FROM read_text('{secret}')",
+    "trigger": "CREATE TRIGGER spy AFTER INSERT ON journal FOR EACH STATEMENT "
+    "INSERT INTO store_info SELECT 'stolen', content FROM read_text('{secret}')",
     "view": "CREATE VIEW extra AS SELECT * FROM read_text('{secret}')",
     "our view": "CREATE OR REPLACE VIEW findings AS SELECT content AS finding FROM read_text('{secret}')",
     "macro over a built-in": "CREATE MACRO sum(x) AS 42",
@@ -19,7 +20,8 @@ MALICE = {
     "macro over an operator": """CREATE MACRO "||"(a, b) AS 'evil'""",
     "macro over the catalog": "CREATE MACRO duckdb_functions() AS TABLE SELECT 1 WHERE false",
     "macro over the list of tables": "CREATE MACRO duckdb_tables() AS TABLE SELECT 'journal' AS table_name",
-    "our macro": "CREATE OR REPLACE MACRO state_at(t, s) AS TABLE SELECT content AS field, NULL AS value FROM read_text('{secret}')",
+    "our macro": "CREATE OR REPLACE MACRO state_at(t, s) AS TABLE "
+    "SELECT content AS field, NULL AS value FROM read_text('{secret}')",
     "table": "CREATE TABLE extra (i INT)",
     "column": "ALTER TABLE journal ADD COLUMN extra VARCHAR DEFAULT 'x'",
     "default": "ALTER TABLE journal ALTER COLUMN name SET DEFAULT getvariable('x')",
@@ -48,7 +50,7 @@ def test_a_store_with_something_of_a_strangers_is_not_written(store: Store, secr
     """Anything in the catalog that we would not have made is refused and named; nothing ran, nothing was written."""
     poison(store.path, MALICE[kind].format(secret=secret))
     before = store.path.read_bytes()
-    with pytest.raises(StoreUntrusted, match="is not ours|is not as this library makes it") as told:
+    with pytest.raises(StoreUntrusted, match=r"is not ours|is not as this library makes it") as told:
         store.open_session("t", about={})
     store.close()
 
@@ -78,11 +80,11 @@ def test_reading_never_looks_at_it(store: Store, secret: Path, kind: str) -> Non
 
 
 def test_a_view_in_place_of_the_journal(store: Store, secret: Path) -> None:
-    """A store whose journal is a view that reads a file is refused before it is looked at, by writing and by reading."""
+    """A store whose journal is a view that reads a file is refused before it is looked at, also for reading."""
     poison(
         store.path,
         "ALTER TABLE journal RENAME TO hidden; "
-        f"CREATE VIEW journal AS SELECT hidden.* REPLACE ((SELECT content FROM read_text('{secret}')) AS name) FROM hidden",
+        f"CREATE VIEW journal AS SELECT * REPLACE ((SELECT content FROM read_text('{secret}')) AS name) FROM hidden",
     )
     for use in (lambda: store.open_session("t", about={}), lambda: store.rows("SELECT * FROM journal")):
         with pytest.raises(StoreUntrusted):

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CONTRACT = {
-    "threads": "thread_id started_at last_at last_seq last_checkpoint llm_calls input_tokens output_tokens forked_from is_complete",
+    "threads": "thread_id started_at last_at last_seq last_checkpoint llm_calls input_tokens output_tokens "
+    "forked_from is_complete",
     "sessions": "thread_id session_id opened_at last_at closed_at first_seq last_seq host pid user_name data",
-    "steps": "thread_id step phase finished_runs last_checkpoint last_seq first_at last_at duration_ms llm_calls input_tokens "
-    "output_tokens",
+    "steps": "thread_id step phase finished_runs last_checkpoint last_seq first_at last_at duration_ms llm_calls "
+    "input_tokens output_tokens",
     "checkpoints": "thread_id seq parent_seq ts session_id step cell_id origin key duration_ms in_lineage changes data",
     "state_changes": "thread_id seq parent_seq ts step in_lineage is_progress op field value",
     "findings": "thread_id seq ts step is_current finding",
@@ -30,7 +31,8 @@ CONTRACT = {
     "gen_ai_provider_name gen_ai_operation_name gen_ai_request_model gen_ai_response_model gen_ai_response_id "
     "gen_ai_response_finish_reasons gen_ai_usage_input_tokens gen_ai_usage_output_tokens response data",
     "effects": "thread_id seq ts session_id step name idempotency_key phase settled_at receipt_seq receipt duration_ms",
-    "approvals": "thread_id seq ts step name payload_hash occurrence message payload phase decided_at who comment approved_payload",
+    "approvals": "thread_id seq ts step name payload_hash occurrence message payload phase decided_at who comment "
+    "approved_payload",
     "recoveries": "thread_id seq ts session_id died_session_id duration_ms calls_done calls_again share data",
 }
 
@@ -118,7 +120,7 @@ def changes_to(draw: st.DrawFn, state: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def journals(draw: st.DrawFn) -> Journal:
-    """Checkpoints that start from any place of the lineage, and runs that leave progress and are broken off or finished."""
+    """Checkpoints that start from any place of the lineage; runs with progress, broken off or finished."""
     journal = Journal()
     for _ in range(draw(st.integers(0, 12))):
         match draw(st.sampled_from(["checkpoint", "checkpoint", "start", "progress", "progress", "finish", "other"])):
@@ -224,7 +226,7 @@ def call(phase: str = "done", step: str | None = "s", **more: Any) -> list[Row]:
 
 
 def test_llm_calls_add_up_to_what_was_billed(con: duckdb.DuckDBPyConnection) -> None:
-    """Answered, failed, partial and lost calls each are one row; sums of tokens are those of the bill, per thread and step."""
+    """Answered, failed, partial and lost calls each are one row; sums of tokens are those of the bill."""
     journal = [
         *call(),
         *call("partial"),
@@ -346,7 +348,7 @@ def test_effects_without_a_receipt_are_in_doubt(con: duckdb.DuckDBPyConnection) 
 
 
 def test_the_first_decision_stands(con: duckdb.DuckDBPyConnection) -> None:
-    """A question waits until it is decided; the view shows who decided first, and what was approved if it was edited."""
+    """A question waits until it is decided; the view shows who decided first, and what was approved."""
     question = Row(
         kind="approval",
         phase="requested",
