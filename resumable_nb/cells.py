@@ -102,6 +102,18 @@ def duration(ms: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
+_NO_CODE: dict[str, Any] = {"loads": {}, "bound": [], "writes": [], "modules": [], "stars": [], "defers": {}}
+
+
+def _short(facts: Facts) -> dict[str, Any] | str:
+    """Facts as they are stored: the state's, which are a digest, as a text."""
+    return facts.digest if facts == Facts(digest=facts.digest) else facts.to_json()
+
+
+def _whole(stored: dict[str, Any] | str) -> Facts:
+    return Facts(digest=stored) if isinstance(stored, str) else Facts.from_json(stored)
+
+
 def fingerprint_of(code: str, before: Mapping[str, Facts | None]) -> str:
     """The key of a run: code, and the names that it needed, by type and value."""
     parts = [code, *(f"{name}={facts.digest if facts else '-'}" for name, facts in sorted(before.items()))]
@@ -119,6 +131,9 @@ class Record:
         before: name → facts at the start, None for an unbound one; "state" is one of the names.
         kept: name → facts at the end, None for a deleted one.
         lost: name → why its value cannot be stored.
+        spent: what the run cost, its recorded answers included.
+        moved_random: the run drew random numbers; where they stood at its end is the body of its row.
+        started_seq: the `step started` row, where one was written.
     """
 
     cell: Cell
@@ -129,6 +144,7 @@ class Record:
     checkpoint: int = 0
     lost: Mapping[str, str] = field(default_factory=dict)
     spent: Spent = Spent()
+    moved_random: bool = False
     started_seq: int | None = None
 
     @cached_property
@@ -148,28 +164,33 @@ class Record:
 
     def to_json(self) -> str:
         """The `data` of its journal row."""
+        code = {part: value for part, value in self.cell.code.to_json().items() if value}
         data: dict[str, Any] = {
-            "code": self.cell.code.to_json(),
-            "before": {name: facts and facts.to_json() for name, facts in self.before.items()},
-            "kept": {name: facts and facts.to_json() for name, facts in self.kept.items()},
+            "code": code,
+            "before": {name: facts and _short(facts) for name, facts in self.before.items()},
+            "kept": {name: facts and _short(facts) for name, facts in self.kept.items()},
         }
         if self.lost:
             data["lost"] = dict(self.lost)
-        if self.spent != Spent():
-            data["spent"] = vars(self.spent)
+        if self.moved_random:
+            data["moved_random"] = True
+        spent = {part: round(value, 1) for part, value in vars(self.spent).items() if value}
+        if spent:
+            data["spent"] = spent
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str, *, cell_id: str, step: str | None, **columns: Any) -> Record:
         """The record of `to_json`; the other columns of its row are given beside."""
         data = json.loads(text)
-        facts = {part: {n: f and Facts.from_json(f) for n, f in data[part].items()} for part in ("before", "kept")}
+        facts = {part: {n: f and _whole(f) for n, f in data[part].items()} for part in ("before", "kept")}
         return cls(
-            cell=Cell(cell_id, step, "", known=Code.from_json(data["code"])),
+            cell=Cell(cell_id, step, "", known=Code.from_json(_NO_CODE | data["code"])),
             before=facts["before"],
             kept=facts["kept"],
             lost=data.get("lost", {}),
             spent=Spent(**data.get("spent", {})),
+            moved_random=data.get("moved_random", False),
             **columns,
         )
 

@@ -1,4 +1,4 @@
-"""The state of `random` and of numpy's legacy generator, as bytes; numpy only if it is imported."""
+"""Where `random` and numpy's legacy generator stand, as bytes, and back; numpy only if it is imported."""
 
 from __future__ import annotations
 
@@ -8,23 +8,33 @@ import struct
 import sys
 from typing import Any
 
+Snapshot = tuple[Any, ...]
 
-def state() -> bytes:
-    """Where both generators stand now."""
-    version, words, gauss = random.getstate()
+
+def snapshot() -> Snapshot:
+    """Where both generators stand now, to be compared with `==`."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "random"):
+        return (random.getstate(),)
+    name, keys, *rest = numpy.random.get_state()
+    return random.getstate(), (name, keys.astype("<u4").tobytes(), *rest)
+
+
+def pack(taken: Snapshot) -> bytes:
+    """A snapshot as it is stored."""
+    version, words, gauss = taken[0]
     parts: dict[str, Any] = {"random": [version, gauss]}
     body = struct.pack(f"<{len(words)}I", *words)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and hasattr(numpy, "random"):
-        name, keys, *rest = numpy.random.get_state()
+    if len(taken) > 1:
+        name, keys, *rest = taken[1]
         parts["numpy"] = [name, *rest]
-        body += keys.astype("<u4").tobytes()
+        body += keys
     head = json.dumps(parts).encode()
     return struct.pack("<II", len(head), len(words)) + head + body
 
 
 def restore(stored: bytes) -> None:
-    """Put both generators to a state that `state` gave."""
+    """Put both generators to where a stored snapshot was taken."""
     size, count = struct.unpack_from("<II", stored)
     parts = json.loads(stored[8 : 8 + size])
     body = stored[8 + size :]

@@ -157,7 +157,7 @@ class Run(Scope):
         self._lock = threading.RLock()
         self._claims = threading.Lock()  # of its own: a claim on an event loop must not wait for an INSERT
         self._recorded = _Recorded(thread, cell)
-        self._random = randomness.state()
+        self._random = randomness.snapshot()
         self._main = _flow()
         self._view = self._last_seen = image
         self._earlier = {q: s for q, s in thread.fold.answers(cell).items() if q[0] == "llm"}
@@ -224,7 +224,7 @@ class Run(Scope):
             cell_id=self.cell.cell_id,
             key=self.key,
             parent_seq=self.entry,
-            body=self._random,
+            body=randomness.pack(self._random),
             data=json.dumps({"code": self.cell.code.digest}),
         )
 
@@ -310,14 +310,15 @@ class Run(Scope):
 
     def restore_random(self, started: Row | None) -> None:
         """Put `random` and numpy's legacy state to where an earlier run of the same fingerprint started."""
-        if started is not None:
-            self._random = self.thread.read(started.seq).body or self._random
-            randomness.restore(self._random)
+        stored = self.thread.read(started.seq).body if started is not None else None
+        if stored:
+            randomness.restore(stored)
+            self._random = randomness.snapshot()
 
     def random_at_end(self) -> bytes | None:
         """The state of the random numbers, if the step moved it."""
-        now = randomness.state()
-        return now if now != self._random else None
+        now = randomness.snapshot()
+        return randomness.pack(now) if now != self._random else None
 
     def unmatched(self) -> list[tuple[str, list[str]]]:
         """Requests that went live although recorded calls were not asked for again, each with what was left over."""

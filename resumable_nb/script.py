@@ -148,6 +148,7 @@ class Script:
             data = json.dumps({"as": found.source_seq})
             self.thread.append(checkpoint_row(cell, "taken up", parent, changes, key=found.key, data=data))
             found = fold.record(fold.chain[-1])
+        self.thread.restore_random(found)
         self._end(cell, found, entry)
         return found
 
@@ -173,10 +174,17 @@ class Script:
         if started.found is not None:
             self._take_up(cell, started.found, run.entry)
             return result
-        image = self.thread.live.image()
-        self.thread.live.renew()
+        image = self.thread.live.end_step()
         encoded = values.encode_names({_RESULT: result})
-        record = Record(cell, started.before, {STATE: state_facts(image)}, lost=encoded.failed, spent=run.spent())
+        random = run.random_at_end()
+        record = Record(
+            cell,
+            started.before,
+            {STATE: state_facts(image)},
+            lost=encoded.failed,
+            spent=run.spent(),
+            moved_random=random is not None,
+        )
         failpoints.passing("step.commit.before")
         rows = [
             *self.thread.value_rows({**image.blobs, **encoded.blobs}),
@@ -192,7 +200,7 @@ class Script:
                 run_seq=run.started_seq,
                 duration_ms=(time.monotonic() - run.began) * 1e3,
                 response=encoded.text if result is not None and not encoded.failed else None,
-                body=run.random_at_end(),
+                body=random,
                 data=record.to_json(),
             ),
         ]

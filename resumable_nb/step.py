@@ -301,6 +301,7 @@ class Kernel:
         record = self._lineage.take_up(cell, above, found)
         self.names.forget()
         self._set_state(self.thread.fold.image(record.checkpoint))
+        self.thread.restore_random(record)
         self.places.ran[cell.cell_id] = record
         outputs, signature = self._recorded_outputs(record)
         line = f"restored from checkpoint {record.checkpoint}: {record.spent} not spent again"
@@ -338,8 +339,8 @@ class Kernel:
     def _back_to_entry(self, running: _Running) -> None:
         self._set_state(running.image)
 
-    def _adopt_state(self) -> Image:
-        """The state as the cell left it; a cell may also have bound `state` to a new object."""
+    def _adopt_state(self) -> None:
+        """A cell may have bound `state` to a new object."""
         bound = self.namespace.get(STATE)
         if bound is not self.thread.live.state:
             if not isinstance(bound, type(self.thread.live.state)):
@@ -350,7 +351,6 @@ class Kernel:
             for name in type(bound).model_fields:
                 setattr(self.thread.live.state, name, getattr(bound, name))
             self.namespace[STATE] = self.thread.live.state
-        return self.thread.live.image()
 
     def _kept(self, running: _Running, image: Image) -> dict[str, Facts | None]:
         """Names that the cell bound, altered or deleted, and the state if it changed or the cell is a step."""
@@ -370,7 +370,8 @@ class Kernel:
 
     def _commit_plain(self, running: _Running) -> list[str]:
         """R5: an ordinary cell that changes the state makes an `edit` checkpoint at its place."""
-        image = self._adopt_state()
+        self._adopt_state()
+        image = self.thread.live.image()
         kept = self._kept(running, image)
         before = dict(running.before)
         if STATE in kept or self._outside.uses_state:
@@ -413,8 +414,8 @@ class Kernel:
 
     def _commit_step(self, running: _Running, run: Run) -> list[str]:
         run.settle()
-        image = self._adopt_state()
-        self.thread.live.renew()
+        self._adopt_state()
+        image = self.thread.live.end_step()
         kept = self._kept(running, image)
         lines = report(run)
         if running.found is not None:
@@ -426,7 +427,9 @@ class Kernel:
         encoded = values.encode_names({n: self.namespace[n] for n in together if self._storable(n)})
         lost = {n: (f.storable or encoded.failed.get(n, "")) for n in kept_names if (f := kept[n])}
         lost = {n: why for n, why in lost.items() if why}
-        record = Record(running.cell, running.before, kept, lost=lost, spent=run.spent())
+        random = run.random_at_end()
+        moved = random is not None
+        record = Record(running.cell, running.before, kept, lost=lost, spent=run.spent(), moved_random=moved)
         failpoints.passing("step.commit.before")
         rows = self._rows(
             running,
@@ -437,7 +440,7 @@ class Kernel:
             run_seq=run.started_seq,
             duration_ms=(time.monotonic() - run.began) * 1e3,
             response=encoded.text if kept_names else None,
-            body=run.random_at_end(),
+            body=random,
             data=record.to_json(),
         )
         rows[:0] = self.thread.value_rows(encoded.blobs)

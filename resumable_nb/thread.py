@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from resumable_nb import values
+from resumable_nb import randomness, values
 from resumable_nb.errors import ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
 from resumable_nb.journal import Row, Session, Store
@@ -18,6 +18,8 @@ from resumable_nb.state import Image, Live, ResearchState, State
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from resumable_nb.cells import Record
 
 _FOLDED = (
     "thread",
@@ -84,6 +86,12 @@ class Thread:
         if not rows:
             raise ThreadNotFound(f"Thread {self.thread_id!r} has no row {seq}.")
         return rows[0]
+
+    def restore_random(self, record: Record) -> None:
+        """Put the random numbers to where a run left them, if it drew any."""
+        body = self.read(record.source_seq).body if record.moved_random else None
+        if body:
+            randomness.restore(body)
 
     def requests(self, answers: Iterable[int]) -> list[str]:
         """What was asked, of these answers."""

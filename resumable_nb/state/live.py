@@ -143,10 +143,23 @@ class Live:
             ValueNotStorable, StateError: as `image`.
         """
         with LOCK:
-            for name, base in self._base_forms.items():
-                form = self._look(name)
-                if not _is_same(form, base) or not self._tracks[name].is_kept or self._has_other_list(name):
-                    self._put(self._decode(name, base, form))
+            self._renew({name: self._look(name) for name in self._tracks})
+
+    def end_step(self) -> Image:
+        """`image` and then `renew`, looking at the object once."""
+        with LOCK:
+            forms = {name: self._look(name) for name in self._tracks}
+            image = self._image_of(forms)
+            self._renew(forms)
+            return image
+
+    def _renew(self, forms: dict[str, Form]) -> None:
+        for name, base in self._base_forms.items():
+            form, known, other = forms[name], self._tracks[name], self._has_other_list(name)
+            if not other and isinstance(known, ItemsTrack) and known.only_grew():
+                known.mark()  # by elements that nobody can change: no part of them need be made anew
+            elif other or not _is_same(form, base) or not known.is_kept:
+                self._put(self._decode(name, base, form))
 
     def _has_other_list(self, name: str) -> bool:
         return name in self._lists and self._lists[name] is not self._state.__dict__[name]

@@ -184,6 +184,12 @@ class ItemsTrack:
         """Count what is there now as kept."""
         self._marked, self._count = self._elements, len(self._elements)
 
+    def only_grew(self) -> bool:
+        """Whether all that came since the last `mark` are elements at the end that cannot be changed."""
+        head, _ = self.kept()
+        new = self._chunks[self._count // CHUNK :]
+        return head == self._count and not any(chunk.watch or chunk.own for chunk in new)
+
     @property
     def is_kept(self) -> bool:
         """Whether the elements are the objects that were there at the last `mark`."""
