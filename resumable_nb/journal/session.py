@@ -65,8 +65,8 @@ class Session:
     def append(self, *new: Row) -> list[int]:
         """Append rows, all or none, in one INSERT. On return they are on disk and carry their numbers, given here too.
 
-        Rows of others that came meanwhile are handed to `on_foreign` first. After Ctrl-C, a row with a number up to `head`
-        is in the store; what else is there comes by `on_foreign`.
+        Rows of others that came meanwhile are handed to `on_foreign` first. After Ctrl-C, a row with a number up to
+        `head` is in the store; what else is there comes by `on_foreign`.
 
         Raises:
             ThreadTakenOver: another session owns the thread now. Nothing was appended.

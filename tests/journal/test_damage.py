@@ -70,7 +70,7 @@ def test_a_killed_process_leaves_everything(crashed: Path) -> None:
     assert not beside(crashed, ".wal").exists()
 
 
-@pytest.mark.parametrize("part", range(0, 100, 4))
+@pytest.mark.parametrize("part", range(0, 100, 6))
 def test_a_flipped_byte_in_the_log_is_never_overlooked(crashed: Path, part: int) -> None:
     """Wherever a byte of the log is wrong, every row is still there, or the store is refused and kept as it is."""
     log = beside(crashed, ".wal")

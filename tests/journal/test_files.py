@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from resumable_nb.errors import StoreDamaged, StoreError, StoreReplaced, StoreTooNew, StoreUntrusted, StoreUnwritable
-from resumable_nb.journal import Row, Session, Store
+from resumable_nb.journal import Row, Session, Store, schema
 from tests.journal.others import killed, run
 
 if TYPE_CHECKING:
@@ -59,13 +59,16 @@ def test_the_log_of_a_killed_process_is_for_its_user_only(path: Path) -> None:
     assert mode(beside(path, ".wal")) == 0o600
 
 
-def test_a_store_is_made_whole_or_not_at_all(tmp_path: Path, path: Path) -> None:
-    """Nothing but the store is left in the folder; of processes that make it at once, all use the same one."""
-    source = "say(Store.open(args[0]).store_id)"
-    ids = {said for _ in range(2) for said in run(f"import concurrent.futures as f\n{source}", path)}
+def test_a_store_is_made_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When making it fails, no half store is left; when it works, nothing but the store and its lock is."""
+    with monkeypatch.context() as broken:
+        broken.setattr(schema, "part", lambda name, _: {"tables": "CREATE TABLE journal (i INT)"}.get(name, "nonsense"))
+        with pytest.raises(StoreUnwritable, match="cannot be made"):
+            Store.open(path)
+    assert [p.name for p in path.parent.iterdir()] == ["research.duckdb.lock"]
+    Store.open(path)
 
-    assert len(ids) == 1
-    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    assert sorted(p.name for p in path.parent.iterdir()) == ["research.duckdb", "research.duckdb.lock"]
 
 
 def test_stores_made_at_once_are_one(path: Path) -> None:

@@ -19,6 +19,8 @@ from resumable_nb.errors import StoreLocked, ThreadError
 from resumable_nb.journal import Row, Session, Store
 from tests.journal.others import Other, run
 
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 WRITER = """
 store, name, first, count = Store.open(args[0], idle_s=0.02), args[1], args[2], args[3]
 session = store.open_session(name, about={})
@@ -34,7 +36,7 @@ def write_in_spite_of_kills(path: Path, name: str, count: int, seed: int) -> dic
     """Have `count` rows written by a process that is killed at random and begun anew; the acknowledged ones."""
     chance, acknowledged = random.Random(seed), dict[int, int]()
     while len(acknowledged) < count:
-        left = chance.randint(60, 200)
+        left = chance.randint(80, 220)
         with Other(WRITER, path, name, max(acknowledged, default=-1) + 1, count) as writer:
             while len(acknowledged) < count and left:
                 i, seq = writer.hear()
@@ -247,7 +249,6 @@ def test_a_fork_waits_for_an_append(store: Store, session: Session) -> None:
     assert written == list(range(before + 1, before + len(written) + 1))
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_pool_of_forked_workers(store: Store, session: Session) -> None:
     """`multiprocessing` with fork, which tears down with os._exit, can be used beside an open thread."""
     with multiprocessing.get_context("fork").Pool(2) as pool:

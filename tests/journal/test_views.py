@@ -165,7 +165,7 @@ def checkpoint(journal: Journal, parent: int, started: int | None, draw: st.Draw
     journal.lineage = [*journal.lineage[: journal.lineage.index(parent) + 1], journal.seq]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(journal=journals())
 def test_state_at_is_the_fold_of_the_lineage(con: duckdb.DuckDBPyConnection, journal: Journal) -> None:
     """After every row, `state_at` gives the state of the newest checkpoint, or of the progress that came after it."""
@@ -177,7 +177,7 @@ def test_state_at_is_the_fold_of_the_lineage(con: duckdb.DuckDBPyConnection, jou
         assert found == state
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(journal=journals())
 def test_the_lineage_is_the_chain_from_the_newest_checkpoint(con: duckdb.DuckDBPyConnection, journal: Journal) -> None:
     """`in_lineage` marks the checkpoints that lead to the newest one, and no other; progress is never among them."""
@@ -187,7 +187,7 @@ def test_the_lineage_is_the_chain_from_the_newest_checkpoint(con: duckdb.DuckDBP
     assert ask(con, "SELECT count(*) FROM state_changes WHERE is_progress AND in_lineage") == [(0,)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(journal=journals())
 def test_current_findings_are_those_of_the_newest_state(con: duckdb.DuckDBPyConnection, journal: Journal) -> None:
     """The findings with `is_current` are, in order, the list in the state of the newest checkpoint."""
@@ -198,7 +198,7 @@ def test_current_findings_are_those_of_the_newest_state(con: duckdb.DuckDBPyConn
     assert [json.loads(f) for (f,) in found] == (newest if isinstance(newest, list) else [])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(journal=journals())
 def test_state_changes_are_the_changes(con: duckdb.DuckDBPyConnection, journal: Journal) -> None:
     """One row per field, operation and row, with the value as it was written."""
