@@ -95,7 +95,9 @@ class Lab:
         )
 
     def run_cell(self, place: int) -> None:
-        self.page.evaluate("(place) => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = place; }", place)
+        self.page.evaluate(
+            "(place) => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = place; }", place
+        )
         self.command("notebook:run-cell")
 
     def kernel_pid(self) -> int:

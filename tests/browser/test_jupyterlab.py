@@ -73,7 +73,9 @@ def test_run_kill_and_run_all(jupyter: Lab, server: ModelServer) -> None:
 def test_an_unsaved_cell_in_the_middle_stands_where_it_is_seen(jupyter: Lab, server: ModelServer) -> None:
     """A new, unsaved step between two others starts from the state at its place, and what is below it runs again after it."""
     asked = server.asked()
-    jupyter.insert_below(3, "%%resumable more\nprint('here', len(state.findings))\nstate.update(findings=[ask('Q5 more')])")
+    jupyter.insert_below(
+        3, "%%resumable more\nprint('here', len(state.findings))\nstate.update(findings=[ask('Q5 more')])"
+    )
     jupyter.run_cell(4)
     jupyter.wait_for(4, "here 2")
     jupyter.run_cell(6)

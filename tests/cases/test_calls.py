@@ -42,7 +42,9 @@ def test_a_stop_while_waiting_for_a_rate_limit(book: Book) -> None:
             assert "KeyboardInterrupt" in shown or "CancelledError" in shown
             time.sleep(1)
             assert book.server.asked(marker) == asked
-            assert f"entry {int(cell_id == 'a')}" in running.run("print('entry', len(thread.state.findings))", f"look {cell_id}")
+            assert f"entry {int(cell_id == 'a')}" in running.run(
+                "print('entry', len(thread.state.findings))", f"look {cell_id}"
+            )
             done = "print(len(thread.sql(\"select 1 from llm_calls where phase = 'done'\")))"
             assert running.run(done, f"count {cell_id}").strip() == str(int(cell_id == "a"))
             book.server.reset()
@@ -61,7 +63,11 @@ def test_a_stream_that_just_ends_is_no_answer(book: Book, way: str) -> None:
         "    model='stub', messages=[{'role': 'user', 'content': 'Q1'}], stream=True)\n"
         "r = ''.join(c.choices[0].delta.content or '' for c in chunks if c.choices)"
     )
-    book.cells = {"imports": ASK, "s": "%%resumable s\n" + (by_ask if way == "ask" else by_client), "end": "print('<' + r + '>')"}
+    book.cells = {
+        "imports": ASK,
+        "s": "%%resumable s\n" + (by_ask if way == "ask" else by_client),
+        "end": "print('<' + r + '>')",
+    }
     book.server.script({"marker": "Q1", "keep": 2, "end": "clean", "text": "a whole answer in words"})
     first = book.run()
     if way == "client":
@@ -139,7 +145,12 @@ def test_secrets_in_odd_places_are_nowhere(book: Book) -> None:
     )
     book.server.script(
         {"marker": "Q1", "headers": {"Set-Cookie": "s=SECRET4SECRET4"}},
-        {"marker": "Q2", "status": 401, "json": {"error": {"message": "Incorrect API key provided: sk-test-SECRETSECRETSECRET"}}, "times": 5},
+        {
+            "marker": "Q2",
+            "status": 401,
+            "json": {"error": {"message": "Incorrect API key provided: sk-test-SECRETSECRETSECRET"}},
+            "times": 5,
+        },
     )
     book.cells = {"s": step}
     first = book.run(K="abcdefgh")

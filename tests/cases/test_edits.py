@@ -210,7 +210,8 @@ def test_values_that_compare_equal_differ(book: Book) -> None:
 def test_restored_inputs_have_the_fingerprint_of_the_originals(book: Book) -> None:
     """B9: sets, dicts, frames and instances restored under another hash seed and time zone are the same inputs."""
     book.cells = {
-        "imports": ASK + "import pandas as pd\nfrom dataclasses import dataclass\n@dataclass\nclass Plant:\n    name: str",
+        "imports": ASK
+        + "import pandas as pd\nfrom dataclasses import dataclass\n@dataclass\nclass Plant:\n    name: str",
         "one": (
             "%%resumable one\ntags = {'solar', 'wind', 'tidal'}; cfg = {'b': 1, 'a': 2}\n"
             "df = pd.DataFrame({'s': ['x', 'y'], 't': pd.to_datetime(['2024-01-01', '2024-01-02']).astype('datetime64[s]'),\n"

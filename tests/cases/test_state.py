@@ -92,7 +92,7 @@ def test_a_field_that_disappears_is_not_dropped(book: Book) -> None:
 
 def test_a_notebook_with_the_state_class_before_open(book: Book) -> None:
     """The class may be defined before the thread is opened, in the same cell."""
-    book.opening = f'{SCORES}\n%load_ext resumable_nb\n%resumable open t --db t.duckdb --state S'
+    book.opening = f"{SCORES}\n%load_ext resumable_nb\n%resumable open t --db t.duckdb --state S"
     book.cells = {"a": "%%resumable a\nstate.update(score=1)", "end": "print(state.score)"}
 
     assert "11" in book.run().shown("end")

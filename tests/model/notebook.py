@@ -186,6 +186,8 @@ class Process:
         self.phase = "code"
         try:
             execute(cell.source, self.namespace)
+        except AssertionError:
+            raise  # a check of ours, while another kernel ran inside this cell
         except (Exception, KeyboardInterrupt) as error:
             self.kernel.fail(error)
             if isinstance(error, ThreadTakenOver | KeyboardInterrupt | ConnectionError):

@@ -1,4 +1,4 @@
-"""Long runs by hand: `python -m tests.model.run [N] [SEED] [plain | rich | two]`.
+"""Long runs by hand: `python -m tests.model.run [N] [SEED] [plain | rich | aliases | two]`.
 
 Prints what was done and compared, and the shortest counterexample of each kind.
 """
@@ -16,14 +16,14 @@ from pathlib import Path
 from tests.model.session import OPERATIONS, ORDERS, Failure, Person
 
 _THREADS_PER_STORE = 50
-_KINDS = ("plain", "rich", "two")
+_KINDS = ("plain", "rich", "aliases", "two")
 
 
-def trial(seed: int, store: Path, tally: Counter[str], *, rich: bool = False) -> Failure | None:
+def trial(seed: int, store: Path, tally: Counter[str], *, kind: str = "plain") -> Failure | None:
     """One random sequence; the failure, if there is one."""
     rng, people = random.Random(seed), list[Person]()
     try:
-        people = [Person(rng.choice, store, f"thread {seed}", order=rng.choice(ORDERS), rich=rich, tally=tally)]
+        people = [Person(rng.choice, store, f"thread {seed}", order=rng.choice(ORDERS), kind=kind, tally=tally)]
         if rng.random() < 0.8:
             people[0].run_all()
         for _ in range(rng.randint(1, 12)):
@@ -77,7 +77,7 @@ def main(n: int = 1000, seed: int = 0, kind: str = "plain") -> int:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         for s in range(seed, seed + n):
             store = Path(folder) / f"{s // _THREADS_PER_STORE}.duckdb"
-            failure = two_notebooks(s, store, tally) if kind == "two" else trial(s, store, tally, rich=kind == "rich")
+            failure = two_notebooks(s, store, tally) if kind == "two" else trial(s, store, tally, kind=kind)
             if failure:
                 failures.append(failure)
                 print(f"seed {s}: {str(failure)[:200]}", flush=True)

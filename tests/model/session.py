@@ -76,7 +76,7 @@ class Person:
         store: the file.
         order: who tells the order of the cells: the "file" (unsaved cells are not known), the "screen" (a front end that
             sends order and sources along), "ids" (one that sends the order only), or the order of "execution".
-        rich: write cells that only Python itself knows the meaning of: then `by_python` is the oracle.
+        kind: of the cells (see `writing.KINDS`). Of others than plain ones only Python itself knows the meaning.
         beside: work on the thread of this person with a notebook of one's own, from the newest checkpoint on.
     """
 
@@ -87,22 +87,22 @@ class Person:
         thread_id: str,
         *,
         order: str = "file",
-        rich: bool = False,
+        kind: str = "plain",
         beside: Person | None = None,
         tally: Counter[str] | None = None,
     ) -> None:
-        self.choose, self.store, self.thread_id, self.told, self.rich = choose, store, thread_id, order, rich
+        self.choose, self.store, self.thread_id, self.told, self.rich = choose, store, thread_id, order, kind != "plain"
         self.tally = Counter[str]() if tally is None else tally
         self.turns, self.trace = count(), list[str]() if beside is None else beside.trace
         self.world = World() if beside is None else beside.world
         self.path = "research.ipynb" if beside is None else "other.ipynb"
-        self.writer = Writer(choose, prefix="c" if beside is None else "d", rich=rich)
+        self.writer = Writer(choose, prefix="c" if beside is None else "d", kind=kind)
         self.screen = self.writer.notebook()
         self.version, self.query = 0, ""
         self.executed: dict[str, tuple[Cell, object]] = {}  # as it last ended, in which opening of a kernel
         self.others: list[Process] = []  # older kernels that still live
         self.deleted: list[Cell] = []
-        self.companion = Companion(self.world, on=not rich and order != "execution" and beside is None)
+        self.companion = Companion(self.world, on=not self.rich and order != "execution" and beside is None)
         self.beside, self.base = beside is not None, START
         self.save()
         self.process = self.new_process()
@@ -319,9 +319,11 @@ class Person:
         if self.process.last_texts and self.told != "execution":  # else it has just been opened
             self.process.run_opening(self.order())
         for cell in self.screen:
+            told = cell in self.known_cells()  # else no step above knew that it reads what no store keeps
             outcome = self.run(cell)
             if outcome.kind not in ENDED:
                 fine = self.knows(cell) and not self.clean_run(self.screen)[1]
+                fine = fine and (told or not self.process.kernel.places.left_out)
                 require(outcome.kind != "run first" or not fine, "order", cell.cell_id, "stopped: run", outcome.cell_id)
                 return outcome.kind
         return "done"

@@ -22,6 +22,9 @@ STATE = _kinds("set X|init|update X|assign X|extend X|pop|head X|rebind X")
 DEFS = _kinds("def F about X V|def F addvar V|def F add X")
 RICH = _kinds("alias V V|alias V V|nest V V|plus V X|star V V X|swap|inner V X|defglobal F V X|defpush F V X|class X")
 RICH += _kinds("lambda F X|default F V|closure F V|new X|hold V|touch X|touch X|tell|tell|loop V")
+ALIASES = _kinds("alias V V|alias V V|alias V V|nest V V|swap|inner V X|push V X|push V X|plus V X|copy V V|hold V|touch X|tell")
+ALIASES += _kinds("addvar V|addvar V|default F V|closure F V|defpush F V X|let V X|del V")
+KINDS = {"plain": NAMES + STATE + DEFS, "rich": RICH + NAMES, "aliases": ALIASES}
 SETUP = _kinds("let v X|let w X|client c X|def f about X V|def g addvar V")
 WORDS = {"X": "xyz", "V": "vvw", "F": "fg", "K": "jklm"}
 
@@ -32,11 +35,11 @@ class Writer:
     Args:
         choose: picks what to write.
         prefix: of the ids of its cells.
-        rich: write cells that only Python itself knows the meaning of: then `by_python` is the oracle.
+        kind: of the cells: "plain" ones, that the model understands; "rich" ones; or many "aliases".
     """
 
-    def __init__(self, choose: Choose, *, prefix: str = "c", rich: bool = False) -> None:
-        self.choose, self.prefix, self.rich, self._ids = choose, prefix, rich, count(1)
+    def __init__(self, choose: Choose, *, prefix: str = "c", kind: str = "plain") -> None:
+        self.choose, self.prefix, self.kind, self._ids = choose, prefix, kind, count(1)
 
     def next_id(self) -> str:
         """An id that no cell had before."""
@@ -52,7 +55,7 @@ class Writer:
 
     def code(self, *, step: bool) -> tuple[Operation, ...]:
         """One to three operations."""
-        other = RICH + NAMES if self.rich else NAMES + STATE + DEFS
+        other = KINDS[self.kind]
         kinds = [STEP if step and self.choose(range(5)) < 3 else other for _ in range(self.choose(range(1, 4)))]
         code = tuple(self.operation(self.choose(kind)) for kind in kinds)
         code = tuple(
@@ -69,6 +72,6 @@ class Writer:
 
     def notebook(self) -> list[Cell]:
         """A cell that binds the names that others use, and two to five more."""
-        setup = SETUP + ["class X", "new X"] * self.rich
+        setup = SETUP + ["class X", "new X"] * (self.kind != "plain")
         first = Cell(self.next_id(), None, tuple(map(self.operation, setup)))
         return [first, *(self.cell() for _ in range(self.choose(range(2, 6))))]
