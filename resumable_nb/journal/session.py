@@ -147,7 +147,7 @@ class Session:
     def _insert(self, con: duckdb.DuckDBPyConnection, new: Sequence[Row]) -> int:
         self._catch_up(con)
         if self._lost:
-            raise self._lost
+            raise self._lost.with_traceback(None)
         ts, lease = self._now(), self._lease
         places = [
             Place(self.thread_id, self.head + i, ts, self.session_id, self._writer) for i in range(1, len(new) + 1)
