@@ -28,12 +28,20 @@ os.environ["NO_PROXY"] = "127.0.0.1,localhost"
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail when a kernel or a server outlives the tests."""
-    trackers = ("resource_tracker", "forkserver")  # of multiprocessing; they end with us
-    left = [
-        p for p in psutil.Process().children(recursive=True) if not any(t in " ".join(p.cmdline()) for t in trackers)
-    ]
+    left = [process for process in psutil.Process().children(recursive=True) if _is_left(process)]
     for process in left:
-        print(f"\nleft behind by the tests: {process.pid} {' '.join(process.cmdline())}")
+        print(f"\nleft behind by the tests: {process}")
         process.kill()
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _is_left(process: psutil.Process) -> bool:
+    """Whether it still runs, and is none of those of multiprocessing, which end with us."""
+    try:
+        command = " ".join(process.cmdline())
+        return process.status() != psutil.STATUS_ZOMBIE and not any(
+            t in command for t in ("resource_tracker", "forkserver")
+        )
+    except psutil.Error:
+        return False
