@@ -22,7 +22,9 @@ STATE = _kinds("set X|init|update X|assign X|extend X|pop|head X|rebind X")
 DEFS = _kinds("def F about X V|def F addvar V|def F add X")
 RICH = _kinds("alias V V|alias V V|nest V V|plus V X|star V V X|swap|inner V X|defglobal F V X|defpush F V X|class X")
 RICH += _kinds("lambda F X|default F V|closure F V|new X|hold V|touch X|touch X|tell|tell|loop V")
-ALIASES = _kinds("alias V V|alias V V|alias V V|nest V V|swap|inner V X|push V X|push V X|plus V X|copy V V|hold V|touch X|tell")
+ALIASES = _kinds(
+    "alias V V|alias V V|alias V V|nest V V|swap|inner V X|push V X|push V X|plus V X|copy V V|hold V|touch X|tell"
+)
 ALIASES += _kinds("addvar V|addvar V|default F V|closure F V|defpush F V X|let V X|del V")
 KINDS = {"plain": NAMES + STATE + DEFS, "rich": RICH + NAMES, "aliases": ALIASES}
 SETUP = _kinds("let v X|let w X|client c X|def f about X V|def g addvar V")
