@@ -109,7 +109,7 @@ class Names:
 
     def aliases(self, names: Iterable[str]) -> set[str]:
         """Other names that share something mutable with these."""
-        return {n for n in fingerprint.shares(set(names), self.namespace) if self.counts(n)}
+        return fingerprint.shares(set(names), self.identities())  # without IPython and the thread: they hold much
 
     # ------------------------------------------------------------------ putting back
     def keep(self, name: str, facts: Facts | None) -> None:
