@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-_IS_COMPLETED = (
-    "EXISTS (SELECT 1 FROM {journal} d WHERE d.thread_id = j.thread_id AND d.ref_seq = j.seq "
-    "AND (d.kind = j.kind OR d.kind = 'checkpoint'))"
-)
-_PAST = (
-    f"SELECT {rows.select(bodies=False)} FROM journal j WHERE thread_id = ? AND (kind IN ('thread', 'session') "
-    f"OR (phase = 'started' AND NOT {_IS_COMPLETED.format(journal='journal')})) ORDER BY seq"
-)
-_SIZE = "SELECT count(*), coalesce(max(seq), 0) FROM journal WHERE thread_id = ?"
+_LIGHT = "SELECT seq, kind, phase, session_id, ref_seq FROM journal WHERE thread_id = ?"
 _REPEATED = (
     "run_seq",
     "step",
@@ -76,18 +68,34 @@ def read(con: duckdb.DuckDBPyConnection, thread_id: str, path: Path) -> Past:
     Raises:
         StoreDamaged: a row is missing.
     """
-    count, head = con.execute(_SIZE, [thread_id]).fetchall()[0]
-    if count != head:
+    light = sorted(
+        con.execute(_LIGHT, [thread_id]).fetchall()
+    )  # in DuckDB, the joins would take longer than all of this
+    head = light[-1][0] if light else 0
+    if len(light) != head:
         raise missing_rows(path, thread_id, head)
-    owner, unfinished = None, []
-    for row in map(rows.from_values, con.execute(_PAST, [thread_id]).fetchall() if head else ()):
-        if row.kind == "session" and row.phase == "opened":
-            owner = row
-        elif row.kind == "thread" or (row.kind == "session" and owner and row.session_id == owner.session_id):
+    owner: tuple[int, str] | None = None
+    unfinished: dict[int, str] = {}
+    for seq, kind, phase, session_id, ref_seq in light:
+        if ref_seq in unfinished and kind in (unfinished[ref_seq], "checkpoint"):
+            del unfinished[ref_seq]
+        if phase == "started":
+            unfinished[seq] = kind
+        elif kind == "session" and phase == "opened":
+            owner = seq, session_id
+        elif kind == "thread" or (kind == "session" and owner and session_id == owner[1]):
             owner = None  # closed; or what was before a fork belongs to another thread
-        elif row.phase == "started":
-            unfinished.append(row)
-    return Past(head, owner, unfinished)
+    wanted = [*unfinished, *([owner[0]] if owner else [])]
+    found = {row.seq: row for row in _rows(con, thread_id, wanted)}
+    return Past(head, found[owner[0]] if owner else None, [found[seq] for seq in unfinished])
+
+
+def _rows(con: duckdb.DuckDBPyConnection, thread_id: str, seqs: list[int]) -> list[Row]:
+    if not seqs:
+        return []
+    marks = ", ".join("?" * len(seqs))
+    sql = f"SELECT {rows.select(bodies=False)} FROM journal WHERE thread_id = ? AND seq IN ({marks})"
+    return [rows.from_values(values) for values in con.execute(sql, [thread_id, *seqs]).fetchall()]
 
 
 def not_found(con: duckdb.DuckDBPyConnection, thread_id: str, path: Path) -> ThreadNotFound:
@@ -107,7 +115,7 @@ WITH source AS (SELECT * FROM journal WHERE thread_id = $source AND seq <= $seq)
 pending AS (
     SELECT j.*, row_number() OVER (ORDER BY seq) AS place FROM source j
     WHERE (phase = 'started' OR (kind = 'approval' AND phase = 'requested'))
-      AND NOT {_IS_COMPLETED.format(journal="source")}),
+      AND NOT EXISTS (SELECT 1 FROM source d WHERE d.ref_seq = j.seq AND (d.kind = j.kind OR d.kind = 'checkpoint'))),
 copied AS (
     SELECT * REPLACE ($thread AS thread_id) FROM source
     UNION ALL BY NAME
