@@ -69,6 +69,21 @@ def test_four_writers_that_are_killed_lose_nothing(path: Path) -> None:
         assert {seq: str(i) for i, seq in acknowledged.items()}.items() <= names.items()
 
 
+def test_no_busy_writer_keeps_the_others_out(store: Store) -> None:
+    """Three processes that append without a pause all get their turns."""
+    source = """
+session, count, end = Store.open(args[0]).open_session(args[1], about={}), 0, time.monotonic() + 4
+while time.monotonic() < end:
+    session.append(Row(kind="notice"))
+    count += 1
+say(count)
+"""
+    writers = [Other(source, store.path, name) for name in "abc"]
+    counts = [writer.end()[1][0] for writer in writers]
+
+    assert all(count > 10 for count in counts), counts
+
+
 def test_a_reader_is_always_answered_while_others_write(store: Store) -> None:
     """SQL from another process is answered at any time while rows are written; counts never fall, nothing is lost."""
     session = store.open_session("t", about={})
