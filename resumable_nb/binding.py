@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from resumable_nb.cells import STATE
 from resumable_nb.errors import ValueNotLoadable
-from resumable_nb.names import DEFINED, MODULE
+from resumable_nb.names import DEFINED, made_by
 
 if TYPE_CHECKING:
     from resumable_nb.cells import Cell, Record
@@ -72,21 +72,46 @@ class Binder:
         for name, facts in found.kept.items():
             if name == STATE or facts is None or facts.digest == self.names.digest(name):
                 continue
-            if facts.kind in DEFINED and cell.code.definitions({name}):
+            if self._is_defined(cell, name, facts):
                 continue
             if facts.storable or name in found.lost:
                 missing.append(name)
         return sorted(missing)
 
-    def bring(self, cell: Cell, found: Record, before: Mapping[str, Facts | None]) -> list[str]:
+    def starts_like(self, found: Record, known: frozenset[str]) -> bool:
+        """Whether the objects that a run altered or passed on are as they were, and held by the same names."""
+        if not found.passed:
+            return True
+        sharing = self.names.sharing()
+        return all(
+            was == [self.names.digest(name) or "", *sorted(sharing.partners(name) & known)]
+            for name, was in found.passed.items()
+        )
+
+    def _shared_otherwise(self, found: Record, known: frozenset[str]) -> set[str]:
+        """Names that a run left and that do not share their objects with the names that they shared them with."""
+        kept = {n for n, f in found.kept.items() if f is not None and n != STATE and n in self.names.namespace}
+        if not kept:
+            return set()
+        sharing, there = self.names.sharing(), (known | found.kept.keys()) & set(self.names)
+        return {n for n in kept if sharing.partners(n) & there != set(found.shared.get(n, ())) & there}
+
+    @staticmethod
+    def _is_defined(cell: Cell, name: str, facts: Facts) -> bool:
+        """Whether an import, def or class statement of the cell makes it: `Literal` is no class, but imported."""
+        return (facts.kind in DEFINED or facts.kind == "opaque") and bool(cell.code.definitions({name}))
+
+    def bring(self, cell: Cell, found: Record, known: frozenset[str]) -> list[str]:
         """Bind what a run left. Returns names that turned out not to be had without running it again."""
-        out = set(self.left_out(cell, found))
-        differing = {n for n, f in found.kept.items() if n != STATE and (f and f.digest) != self.names.digest(n)} - out
+        was, out = self.names.identities(), set(self.left_out(cell, found))
+        differing = {n for n, f in found.kept.items() if n != STATE and (f and f.digest) != self.names.digest(n)}
+        differing = (differing | self._shared_otherwise(found, known)) - out
         gone = {n for n in differing if found.kept[n] is None}
-        defined = {n for n in differing - gone if (f := found.kept[n]) and f.kind in DEFINED}
+        defined = {n for n in differing - gone if (f := found.kept[n]) and self._is_defined(cell, n, f)}
         why = ""
         try:
             if defined:
+                self.names.made_by |= dict.fromkeys(defined, made_by(found.key))
                 self.names.define(cell.code, defined)
             if differing - defined - gone:
                 self.restore(found)
@@ -94,16 +119,10 @@ class Binder:
             why = f" ({error})"
         for name in gone | out:
             self.names.unbind(name)
-        self.places.left_out |= out
         wrong = {n for n in differing if (f := found.kept[n]) and f.digest != self.names.digest(n)}
+        wrong |= self._shared_otherwise(found, known)
         if wrong or why:
-            self._put_back(before)
+            self.names.rebind(was)  # it has to start from its inputs after all
             return [f"`{'`, `'.join(sorted(wrong or differing))}`{why}"]
+        self.places.left_out |= out
         return []
-
-    def _put_back(self, before: Mapping[str, Facts | None]) -> None:
-        """The step has to start from its inputs after all."""
-        for name, facts in before.items():
-            own = name != STATE and not name.startswith(MODULE)
-            if own and (facts and facts.digest) != self.names.digest(name) and self.names.kept(name, facts):
-                self.names.put_back(name, facts)

@@ -131,6 +131,9 @@ class Record:
         before: name → facts at the start, None for an unbound one; "state" is one of the names.
         kept: name → facts at the end, None for a deleted one.
         lost: name → why its value cannot be stored.
+        shared: name that it kept → other names that can alter the same object, at the end.
+        passed: name whose object it altered, or left in a name that it kept → digest of that, and the other names that
+            held it, at the start.
         spent: what the run cost, its recorded answers included.
         moved_random: the run drew random numbers; where they stood at its end is the body of its row.
         started_seq: the `step started` row, where one was written.
@@ -143,6 +146,8 @@ class Record:
     source_seq: int = 0
     checkpoint: int = 0
     lost: Mapping[str, str] = field(default_factory=dict)
+    shared: Mapping[str, list[str]] = field(default_factory=dict)
+    passed: Mapping[str, list[str]] = field(default_factory=dict)
     spent: Spent = Spent()
     moved_random: bool = False
     started_seq: int | None = None
@@ -170,8 +175,9 @@ class Record:
             "before": {name: facts and _short(facts) for name, facts in self.before.items()},
             "kept": {name: facts and _short(facts) for name, facts in self.kept.items()},
         }
-        if self.lost:
-            data["lost"] = dict(self.lost)
+        for part in ("lost", "shared", "passed"):
+            if getattr(self, part):
+                data[part] = dict(getattr(self, part))
         if self.moved_random:
             data["moved_random"] = True
         spent = {part: round(value, 1) for part, value in vars(self.spent).items() if value}
@@ -189,6 +195,8 @@ class Record:
             before=facts["before"],
             kept=facts["kept"],
             lost=data.get("lost", {}),
+            shared=data.get("shared", {}),
+            passed=data.get("passed", {}),
             spent=Spent(**data.get("spent", {})),
             moved_random=data.get("moved_random", False),
             **columns,

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from resumable_nb.thread import Thread
 
 
+AT_MOST = 2
+"""Calls made anew of which a line says what differs; the others are counted."""
+
+
 def state_facts(image: Image) -> Facts:
     """The state as a name like others: by the digest of its image."""
     return Facts(digest=image.digest)
@@ -58,13 +62,15 @@ def rows_to(
 
 def report(run: Run) -> list[str]:
     """Lines for the end of a step: notices of its calls, and calls made anew although recorded ones were left."""
-    lines = take_notices(run)
-    for request, recorded in run.unmatched():
+    lines, anew = take_notices(run), run.unmatched()
+    for request, recorded in anew[:AT_MOST]:
         nearest = differences.nearest(request, recorded)
         if nearest is None:
             continue
         what = "; ".join(differences.describe_difference(recorded[nearest], request)) or "it was asked more often"
         lines.append(f"a call was made anew because it differs from the recorded one: {what}")
+    if len(anew) > AT_MOST:
+        lines.append(f"{len(anew) - AT_MOST} more calls were made anew")
     return lines
 
 

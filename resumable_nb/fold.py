@@ -44,6 +44,7 @@ class Fold:
         self.outputs: dict[int, int] = {}
         self.forked_at = 0
         self.calls_done = 0
+        self._run_of: dict[int, int] = {}
         self._lost: set[tuple[str | None, Question]] = set()
         self._rows: dict[int, Row] = {}
         self._records: dict[int, Record] = {}
@@ -146,6 +147,7 @@ class Fold:
         if row.phase not in ANSWERED:
             return
         self._lost.discard((row.step, question))
+        self._run_of[row.seq] = row.run_seq or 0
         self._own((row.cell_id or "", row.step), question, row.seq)
 
     def _own(self, owner: Owner, question: Question, seq: int) -> None:
@@ -242,6 +244,11 @@ class Fold:
             for question, seq in self._answers[owner].items():
                 found[question] = max(seq, found.get(question, 0))
         return found
+
+    def code_of_run(self, answer: int) -> str | None:
+        """The digest of the code of the run that got an answer."""
+        started = self._started.get(self._run_of.get(answer, 0))
+        return None if started is None else str(json.loads(started.data or "{}").get("code"))
 
     def was_lost(self, cell: Cell, question: Question) -> bool:
         """Whether this call was in flight when a session died."""

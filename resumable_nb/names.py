@@ -15,12 +15,17 @@ from resumable_nb.errors import ValueNotStorable
 
 if TYPE_CHECKING:
     from resumable_nb.cells import Record
-    from resumable_nb.fingerprint import Code, Facts
+    from resumable_nb.fingerprint import Code, Facts, Sharing
 
 _OWN = re.compile(r"_|__|___|_i+|_i?\d+|_[dio]h|_exit_code|__.*__|In|Out|get_ipython|exit|quit|state|thread")
 _VAULT_BYTES = 256 << 20
 DEFINED = ("function", "class", "module")  # kinds of values that come back by executing a statement
 MODULE = "module "  # prefix of the pseudo-names that stand for a project's modules
+
+
+def made_by(run_key: str) -> str:
+    """What stands for the run that made a value: all that is known of a lock or a client."""
+    return hashlib.sha256(run_key.encode()).hexdigest()
 
 
 class Names:
@@ -110,6 +115,17 @@ class Names:
     def aliases(self, names: Iterable[str]) -> set[str]:
         """Other names that share something mutable with these."""
         return fingerprint.shares(set(names), self.identities())  # without IPython and the thread: they hold much
+
+    def sharing(self) -> Sharing:
+        """Which names hold the same mutable objects now."""
+        return fingerprint.sharing(self.identities())
+
+    def rebind(self, objects: Mapping[str, Any]) -> None:
+        """Bind the names to what `identities` gave, and no others."""
+        for name in [n for n in self if n not in objects]:
+            del self.namespace[name]
+        self.namespace.update(objects)
+        self.forget()
 
     # ------------------------------------------------------------------ putting back
     def keep(self, name: str, facts: Facts | None) -> None:

@@ -57,6 +57,8 @@ def open(  # noqa: A001 - the public name is `resumable_nb.open`
     thread = connect(thread_id, db=db, state=state, take_over=take_over)
     try:
         thread.begin(query)
+        for line in thread.notices:
+            say(line)
         fold = thread.fold
         base = fold.root if start == "first" else fold.newest()
         thread.live.set(fold.image(base))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import keyword
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -64,6 +65,10 @@ def inject(notebook: Any, values: Mapping[str, object], say: Callable[[str], Non
     tagged = [index for index, cell in enumerate(cells) if _tagged(cell, TAG)]
     if not tagged:
         say("no cell is tagged `parameters`: the values of -p come first in the notebook")
+    text = "".join(cell.source for cell in cells)
+    for name in values:
+        if not re.search(rf"\b{re.escape(name)}\b", text):
+            say(f"-p {name}: no cell of the notebook has that name")
     lines = ["# Parameters", *(f"{name} = {value!r}" for name, value in values.items())]
     injected = type(notebook)(
         id=INJECTED,  # the same in every run: the thread knows the cell by it

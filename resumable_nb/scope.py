@@ -342,7 +342,9 @@ class Run(Scope):
     @property
     def again(self) -> int:
         """How many calls were done again: recorded ones that were not used while others went live, and lost ones."""
-        left = sum(1 for question in self._earlier if question not in self._claimed)
+        fold, code = self.thread.fold, self.cell.code.digest
+        same = [q for q, seq in self._earlier.items() if fold.code_of_run(seq) == code]
+        left = sum(1 for question in same if question not in self._claimed)
         return min(left, len(self._asked)) + self.resent
 
 

@@ -6,7 +6,7 @@ The order of events for every cell: `begin` (before any of its code runs), then 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import difflib
 import json
 import time
 from dataclasses import dataclass, field, replace
@@ -17,10 +17,10 @@ from resumable_nb.binding import Binder
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
 from resumable_nb.commit import failed_again, report, state_facts, take_notices
 from resumable_nb.errors import NameTaken, ResumableError, StateError, StateMismatch, UsageError, ValueNotStorable
-from resumable_nb.fingerprint import Facts
+from resumable_nb.fingerprint import Facts, Sharing
 from resumable_nb.journal import Row
 from resumable_nb.lineage import Lineage
-from resumable_nb.names import MODULE, Names
+from resumable_nb.names import MODULE, Names, made_by
 from resumable_nb.place import Entry, Left, Places
 from resumable_nb.scope import Run, Scope
 from resumable_nb.state import Image, State
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from resumable_nb.thread import Thread
 
 Action = Literal["skip", "run", "plain"]
+ORDER_GUESSED = (
+    "no notebook file and no JupyterLab tells the order of the cells here: each stands where it was first run. After a "
+    "restart, run them from top to bottom"
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class _Start:
     cell: Cell
     above: list[Cell]
     before: dict[str, Facts | None]
+    known: frozenset[str]
     entry: int
     image: Image
 
@@ -68,6 +73,7 @@ class _Running(_Start):
 
     objects: dict[str, Any]
     facts: dict[str, Facts | None]
+    sharing: Sharing
     scope: Scope
     found: Record | None = None
 
@@ -105,6 +111,7 @@ class Kernel:
         self._committed: Record | None = None
         self._left: str | None = None
         self._said: list[str] = []
+        self._said_guess = False
         scope.enter(self._outside)
         if self.state_name is None or self._state_class() is not None:
             self._begin_thread()
@@ -126,6 +133,9 @@ class Kernel:
         if cls is not None and cls is not self.thread.live.cls:
             self.thread.live.redefine(cls)
         self.thread.begin(self.query)
+        for line in self.thread.notices:
+            self._outside.notice(line)
+        self.thread.notices.clear()
         root = self.thread.fold.newest() if self.newest else self.thread.fold.root
         self.places.start = Left(state_facts(self.thread.fold.image(root)))
         self._lineage.start = root
@@ -176,6 +186,11 @@ class Kernel:
             raise self.thread.session.lost
         self._know_notebook(order)
         self._follow_state_class()
+        if cell.approve is not None:
+            raise UsageError(
+                "Gates (`--approve`) are not part of this version: the step was not run. Take the option away, and "
+                "decide in a cell of its own before this one."
+            )
         self.places.arrive(cell, order)
         above = self.places.above(cell, order)
         self._refuse_twins(cell, above)
@@ -183,7 +198,7 @@ class Kernel:
         self._binder.bind(cell, above, at.placed)
         entry, image = self._put_state(above, at)
         before = {n: self._facts_at_start(n, at.placed, image) for n in at.needed}
-        start = _Start(cell, above, before, entry, image)
+        start = _Start(cell, above, before, at.known, entry, image)
         return self._begin_plain(start) if cell.step is None else self._begin_step(start)
 
     def _look_between(self) -> None:
@@ -197,6 +212,9 @@ class Kernel:
     def _take_lines(self) -> list[str]:
         """What to say before a cell: of the state, and of cells above that are not up to date, once."""
         said, self._said = self._said, notes(self.places.notes)
+        if not self.places.sees_all and not self._said_guess:
+            self._said_guess = True
+            self._outside.notice(ORDER_GUESSED)
         return take_notices(self._outside) + [line for line in self._said if line not in said]
 
     def _refuse_twins(self, cell: Cell, above: list[Cell]) -> None:
@@ -222,6 +240,8 @@ class Kernel:
         try:
             if self._problem is not None:
                 raise self._problem
+            if self._state_class() is None:
+                raise self._no_class()
             if left.blame or left.facts is None:
                 raise self._no_class()
             seq = left.record.checkpoint if left.record else self._lineage.start
@@ -234,8 +254,11 @@ class Kernel:
         return seq, image
 
     def _no_class(self) -> StateError:
-        name = self.state_name
-        return StateError(f"`--state {name}`: no cell has defined `{name}` yet. Run that cell first.")
+        name = str(self.state_name)
+        known = [n for n, x in self.namespace.items() if isinstance(x, type) and issubclass(x, State)]
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f" Did you mean `--state {near[0]}`?" if near else " Run that cell first."
+        return StateError(f"`--state {name}`: no cell has defined `{name}` yet.{hint}")
 
     def _set_state(self, image: Image) -> None:
         self.thread.live.set(image)
@@ -254,7 +277,8 @@ class Kernel:
         watched = {n for n in start.before if n != STATE and not n.startswith(MODULE)} | start.cell.code.writes
         watched |= self.names.aliases(watched)
         facts = {n: self.names.facts(n) for n in watched}
-        return _Running(**vars(start), objects=self.names.identities(), facts=facts, scope=ground)
+        objects, sharing = self.names.identities(), self.names.sharing()
+        return _Running(**vars(start), objects=objects, facts=facts, sharing=sharing, scope=ground)
 
     # ------------------------------------------------------------------ steps
     def _begin_step(self, start: _Start) -> Decision:
@@ -265,9 +289,11 @@ class Kernel:
         fold = self.thread.fold
         key = fingerprint_of(cell.code.digest, before)
         found = fold.run_like(cell, key)
+        if found is not None and not self._binder.starts_like(found, start.known):
+            found = None
         rebuilt: list[str] = []
         if found is not None:
-            rebuilt = self._binder.not_at_hand(cell, found) or self._binder.bring(cell, found, before)
+            rebuilt = self._binder.not_at_hand(cell, found) or self._binder.bring(cell, found, start.known)
             if not rebuilt:
                 return self._skip(cell, above, found)
         why = self._take_lines() + why_it_runs(fold, cell, before, found, rebuilt)
@@ -355,13 +381,14 @@ class Kernel:
     def _kept(self, running: _Running, image: Image) -> dict[str, Facts | None]:
         """Names that the cell bound, altered or deleted, and the state if it changed or the cell is a step."""
         self.names.forget()
-        made_by = hashlib.sha256(fingerprint_of(running.cell.code.digest, running.before).encode()).hexdigest()
+        maker = made_by(fingerprint_of(running.cell.code.digest, running.before))
         now = self.names.identities()
         rebound = {n for n, value in now.items() if n not in running.objects or running.objects[n] is not value}
         for name in rebound:
-            self.names.made_by[name] = made_by
+            self.names.made_by[name] = maker
         gone = {n for n in running.objects if n not in now}
-        altered = {n for n, facts in running.facts.items() if (facts and facts.digest) != self.names.digest(n)}
+        place = running.known | running.before.keys()
+        altered = {n for n, f in running.facts.items() if n in place and (f and f.digest) != self.names.digest(n)}
         names = {n for n in rebound | gone | altered | running.cell.code.writes if n != STATE}
         kept = {n: self.names.facts(n) for n in names}
         if running.cell.step is not None or image.digest != running.image.digest:
@@ -423,13 +450,23 @@ class Kernel:
             self._end(running)
             return lines
         kept_names = {n for n, f in kept.items() if f is not None and n != STATE}
-        together = kept_names | (self.names.aliases(kept_names) & running.before.keys())
+        shared, passed = self._shared(running, kept_names)
+        together = kept_names | (set().union(*shared.values()) & running.before.keys())
         encoded = values.encode_names({n: self.namespace[n] for n in together if self._storable(n)})
         lost = {n: (f.storable or encoded.failed.get(n, "")) for n in kept_names if (f := kept[n])}
         lost = {n: why for n, why in lost.items() if why}
         random = run.random_at_end()
         moved = random is not None
-        record = Record(running.cell, running.before, kept, lost=lost, spent=run.spent(), moved_random=moved)
+        record = Record(
+            running.cell,
+            running.before,
+            kept,
+            lost=lost,
+            shared=shared,
+            passed=passed,
+            spent=run.spent(),
+            moved_random=moved,
+        )
         failpoints.passing("step.commit.before")
         rows = self._rows(
             running,
@@ -450,6 +487,18 @@ class Kernel:
         self._committed = self.places.ran[running.cell.cell_id] = self.thread.fold.remember(record, image)
         self._end(running)
         return lines + not_stored(lost, kept)
+
+    def _shared(self, running: _Running, kept: set[str]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """`shared` and `passed` of the record."""
+        sharing, place = self.names.sharing(), running.known | kept
+        partners = {n: sorted(sharing.partners(n) & place) for n in sorted(kept)}
+        living = running.sharing.holders({i for n in kept for i in sharing.held.get(n, ())}) & running.known
+        passed = {}
+        for name in sorted(living):
+            facts = running.facts[name] if name in running.facts else None
+            digest = facts.digest if facts else self.names.digest(name) or ""
+            passed[name] = [digest, *sorted(running.sharing.partners(name) & running.known)]
+        return {n: others for n, others in partners.items() if others}, passed
 
     def _storable(self, name: str) -> bool:
         facts = self.names.facts(name)

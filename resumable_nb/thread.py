@@ -63,6 +63,7 @@ class Thread:
         self.fold = Fold()
         self.live = Live(state_class, resolve=resolve, blobs=self.blob)
         self.runner: StepRunner | None = None
+        self.notices: list[str] = []
         self._lock = threading.RLock()
         self.resolve = resolve
         self._opened = time.monotonic()
@@ -135,6 +136,11 @@ class Thread:
         image = self.live.start(kept_query)
         if stored is not None and not self._starts_otherwise(stored, image, query):
             return
+        before = self._query_of(stored)
+        if query is not None and before not in (None, query):
+            self.notices.append(
+                f"the query changed from {before!r}: what was done for it is kept, and counts again when it is put back"
+            )
         changes = image.changes_from(Image.EMPTY)
         self.append(*self.value_rows(image.blobs), Row(kind="checkpoint", phase="start", parent_seq=0, changes=changes))
 

@@ -6,6 +6,7 @@ import functools
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from resumable_nb.fingerprint.instances import content_of, state_of
@@ -37,13 +38,46 @@ def shares(names: Iterable[str], namespace: Mapping[str, Any]) -> set[str]:
     return {name for name, value in list(namespace.items()) if name not in asked and _touches(value, reached)}
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """Who holds which mutable objects at one moment. Names with too much to look at are left out.
+
+    Attributes:
+        held: name → ids of the mutable objects that it can reach.
+        alive: what was looked at: while it lives, nothing else has its id.
+    """
+
+    held: Mapping[str, set[int]]
+    alive: list[object] = field(repr=False)
+
+    def partners(self, name: str) -> set[str]:
+        """The other names that hold an object of this name."""
+        return self.holders(self.held.get(name, set())) - {name}
+
+    def holders(self, ids: set[int]) -> set[str]:
+        """The names that hold one of these objects."""
+        return {name for name, held in self.held.items() if not held.isdisjoint(ids)}
+
+
+def sharing(namespace: Mapping[str, Any]) -> Sharing:
+    """Who holds which mutable objects now."""
+    alive: list[object] = []
+    held = {name: _mutable(value, alive) for name, value in list(namespace.items())}
+    return Sharing({name: ids for name, ids in held.items() if ids}, alive)
+
+
 def _touches(value: object, reached: set[int]) -> bool:
     found = _mutable(value)
     return found is None or not reached.isdisjoint(found)
 
 
-def _mutable(value: object) -> set[int] | None:
-    """Ids of the mutable objects that can be reached from a value; None if there are too many."""
+def _mutable(value: object, alive: list[object] | None = None) -> set[int] | None:
+    """Ids of the mutable objects that can be reached from a value; None if there are too many.
+
+    Args:
+        value: where to begin.
+        alive: gets what was looked at: while it lives, nothing else has its id.
+    """
     seen: set[int] = set()
     found: set[int] = set()
     todo = [value]
@@ -54,6 +88,8 @@ def _mutable(value: object) -> set[int] | None:
         if len(seen) >= LIMIT:
             return None
         seen.add(id(item))
+        if alive is not None:
+            alive.append(item)
         if not isinstance(item, _HOLDS_OTHERS):
             found.add(id(item))
         todo.extend(_parts(item))

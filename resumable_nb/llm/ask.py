@@ -46,6 +46,7 @@ def ask(
     max_tokens: int | None = None,
     temperature: float | None = None,
     instructions: str = INSTRUCTIONS,
+    context: bool = True,
     retries: int = 1,
     **options: Any,
 ) -> Any:
@@ -63,6 +64,7 @@ def ask(
         max_tokens: at most that many tokens of answer.
         temperature: 0 for the most likely answer. None: the server's default; 0 for the embedded model.
         instructions: what the model is told before the state.
+        context: tell the model the research state (query, plan, findings, …). False: only instructions and prompt.
         retries: how often an answer that does not fit `response_format` is asked for again, by a new request that tells
             the model what was wrong.
         **options: of `client.chat.completions.create`.
@@ -83,6 +85,7 @@ def ask(
         max_tokens=max_tokens,
         temperature=temperature,
         instructions=instructions,
+        context=context,
         options=options,
     )
     question = Question(wish, asked.base_url)
@@ -109,6 +112,7 @@ async def aask(
     max_tokens: int | None = None,
     temperature: float | None = None,
     instructions: str = INSTRUCTIONS,
+    context: bool = True,
     retries: int = 1,
     **options: Any,
 ) -> Any:
@@ -121,6 +125,7 @@ async def aask(
         max_tokens=max_tokens,
         temperature=temperature,
         instructions=instructions,
+        context=context,
         options=options,
     )
     question = Question(wish, asked.base_url)

@@ -27,6 +27,7 @@ class Wish:
     max_tokens: int | None
     temperature: float | None
     instructions: str
+    context: bool
     options: dict[str, Any]
 
 
@@ -57,7 +58,7 @@ class Question:
         self.model = models.model_name(base_url, wish.model)
         self._wish, self._base_url = wish, base_url
         self._scope = current_scope()
-        context = self._scope.context() if self._scope else ""
+        context = self._scope.context() if self._scope and wish.context else ""
         self._system = "\n\n".join(part for part in (wish.instructions, context) if part)
         self._embedded = models.is_embedded(base_url)
         self._form = Form(wish.response_format, bounded=self._embedded) if wish.response_format else None
