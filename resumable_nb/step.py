@@ -391,7 +391,8 @@ class Kernel:
         altered = {n for n, f in running.facts.items() if n in place and (f and f.digest) != self.names.digest(n)}
         names = {n for n in rebound | gone | altered | running.cell.code.writes if n != STATE}
         kept = {n: self.names.facts(n) for n in names}
-        if running.cell.step is not None or image.digest != running.image.digest:
+        binds_state = STATE in running.cell.code.writes
+        if running.cell.step is not None or binds_state or image.digest != running.image.digest:
             kept[STATE] = state_facts(image)
         return kept
 

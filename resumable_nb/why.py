@@ -32,7 +32,9 @@ def why_it_runs(fold: Fold, cell: Cell, before: Facts_, found: Record | None, re
     lines = []
     last = fold.last_run(cell)
     if last is not None:
-        lines.append("runs again: " + "; ".join(differences(cell, before, last)))
+        shared = "names share their objects otherwise than then"
+        other = [shared if fold.stands(last) else "its earlier run was retired"]
+        lines.append("runs again: " + "; ".join(differences(cell, before, last) or other))
     answered = len(fold.answers(cell))
     if answered and any(row.cell_id == cell.cell_id for row in fold.latest_started()):
         lines.append(f"unfinished: {answered} calls were answered; asked in the same words, they are free")
@@ -40,7 +42,7 @@ def why_it_runs(fold: Fold, cell: Cell, before: Facts_, found: Record | None, re
 
 
 def differences(cell: Cell, before: Facts_, last: Record) -> list[str]:
-    """What differs between a step now and its last finished run."""
+    """What differs between a step now and its last finished run, as far as code, inputs and state tell."""
     found = []
     if last.cell.code.digest != cell.code.digest:
         found.append("its code changed")
@@ -50,7 +52,7 @@ def differences(cell: Cell, before: Facts_, last: Record) -> list[str]:
     state, was = before.get(STATE), last.before.get(STATE)
     if state and was and state.digest != was.digest:
         found.append("the state above it changed")
-    return found or ["its earlier run was retired"]
+    return found
 
 
 def notes(cells: Iterable[Cell]) -> list[str]:

@@ -27,7 +27,7 @@ _BINDS = {"let", "maybe", "push", "copy", "del", "into", "len", "client", "def"}
 _BINDS |= {"alias", "nest", "plus", "star", "inner", "lambda", "default", "closure", "defglobal", "defpush"}
 _READS = {"maybe": 0, "push": 0, "del": 0, "call": 0, "addvar": 0, "copy": 1, "about": 1}
 _STATE = {"ask", "about", "into", "act", "add", "addvar", "set", "init", "len", "maybe"}
-_STATE |= {"update", "assign", "extend", "pop", "head", "rebind"}
+_STATE |= {"update", "assign", "extend", "pop", "head", "rebind", "renew"}
 
 _SOURCE = {
     "ask": "state.findings.append(ask({0!r}))",
@@ -53,6 +53,7 @@ _SOURCE = {
     "client": "{0} = Client({1!r})",
     "call": "{0}()",
     "raise": "raise ValueError",
+    "renew": "state = type(state)(query=state.query, findings=list(state.findings))",
     # Only Python knows what these do: see `by_python`.
     "alias": "{0} = {1}",
     "nest": "{0} = [{1}]",
@@ -203,6 +204,7 @@ def execute(
                 inner = names | {STATE: (query, found)}
                 execute((read(f)[1:],), inner, ask, act)
                 query, found = inner[STATE] or ()
+            case ("renew",): pass
             case ("raise",): raise Raised
     # fmt: on
     names[STATE] = query, found

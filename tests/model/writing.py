@@ -18,7 +18,7 @@ def _kinds(text: str) -> list[str]:
 
 STEP = _kinds("ask X|ask X|about X V|about X V|about X c|into V X|act K|call F|call F|raise")
 NAMES = _kinds("let V X|let V X|push V X|push V X|len V|copy V V|maybe V X|client c X|add X|add X|addvar V|del V")
-STATE = _kinds("set X|init|update X|assign X|extend X|pop|head X|rebind X")
+STATE = _kinds("set X|init|update X|assign X|extend X|pop|head X|rebind X|renew")
 DEFS = _kinds("def F about X V|def F addvar V|def F add X")
 RICH = _kinds("alias V V|alias V V|nest V V|plus V X|star V V X|swap|inner V X|defglobal F V X|defpush F V X|class X")
 RICH += _kinds("lambda F X|default F V|closure F V|new X|hold V|touch X|touch X|tell|tell|loop V")
@@ -61,7 +61,7 @@ class Writer:
         kinds = [STEP if step and self.choose(range(5)) < 3 else other for _ in range(self.choose(range(1, 4)))]
         code = tuple(self.operation(self.choose(kind)) for kind in kinds)
         code = tuple(
-            op for n, op in enumerate(code) if op[0] != "rebind" or n == len(code) - 1
+            op for n, op in enumerate(code) if op[0] not in ("rebind", "renew") or n == len(code) - 1
         )  # calls see the old one
         if self.choose(range(10)) > 6:
             return code or (("add", "x"),)
