@@ -271,6 +271,28 @@ def test_a_file_that_is_broken_is_refused_or_whole(store: Store, session: Sessio
         assert found == [(4,)]
 
 
+def test_a_file_that_lacks_its_end_is_noticed(path: Path) -> None:
+    """Wherever a file ends too early, no row is missing, or it is said: DuckDB opens some of these without a word."""
+    store = Store.open(path)
+    session = store.open_session("t", about={})
+    for _ in range(4):
+        session.append(*(Row(kind="value", body=os.urandom(200_000)) for _ in range(5)))
+        store.close()
+    session.close()
+    store.close()
+    content, question = path.read_bytes(), "SELECT count(*), sum(hash(body)) FROM journal"
+    whole, said = store.rows(question), set()
+    for size in range(500_000, len(content), 300_000):
+        path.write_bytes(content[:size])
+        try:
+            assert store.rows(question) == whole
+        except StoreDamaged as told:
+            said.add("was cut off" in str(told))
+        assert path.read_bytes() == content[:size]
+
+    assert said == {True, False}
+
+
 def test_a_row_that_was_deleted_by_hand_is_noticed(store: Store, session: Session) -> None:
     """A gap in the numbers of a thread is damage: the thread is not opened, and the view says so."""
     session.append(Row(kind="notice"), Row(kind="notice"))

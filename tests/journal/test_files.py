@@ -413,6 +413,37 @@ def test_a_dead_connection_is_replaced_once(store: Store, session: Session) -> N
     assert [r.seq for r in session.read(kinds=["notice"])] == [3, 4, 5]
 
 
+@pytest.mark.parametrize("at", ["before_truncate", "before_header", "after_free_list_write"])
+def test_an_append_whose_connection_dies_is_done_once(store: Store, session: Session, at: str) -> None:
+    """DuckDB dies while it merges its log at the end of an INSERT: the rows are in the store once, and known."""
+    came: list[Row] = []
+    session.on_foreign = came.extend
+    session.append(Row(kind="notice"))
+    with duckdb.connect(str(store.path)) as con:
+        con.execute(f"SET debug_checkpoint_abort = '{at}'; SET checkpoint_threshold = '1KB'")
+    new = [Row(kind="value", body=bytes(100_000)), Row(kind="notice", ref_seq=-1)]
+
+    assert session.append(*new) == [4, 5]
+    assert session.append(Row(kind="notice")) == [6]
+    assert [(r.seq, r.ref_seq) for r in new] == [(4, None), (5, 4)]
+    assert [r.seq for r in session.read()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_file_system_without_hard_links(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no hard link can be made, a store is made all the same, and none is written over."""
+
+    def link(_source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    Store.open(path)
+    content = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        schema.create(path)
+
+    assert path.read_bytes() == content
+
+
 NOBODY = """
 import shutil
 os.setgid(65534); os.setuid(65534)

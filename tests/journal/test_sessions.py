@@ -168,6 +168,16 @@ def test_a_take_over_within_one_process(store: Store, session: Session) -> None:
     assert phases(other)[-1] == ("notice", "")
 
 
+def test_closing_a_session_that_was_taken_over_is_no_error(store: Store, session: Session) -> None:
+    """A session that learns of the take-over only when it is closed writes nothing and says nothing."""
+    store.close()
+    run("Store.open(args[0]).open_session('t', take_over=True, about={}).append(Row(kind='notice'))", store.path)
+    session.close()
+
+    assert session.lost is not None
+    assert phases(store.visitor("t"))[-1] == ("notice", "")
+
+
 def test_a_visitor_owns_nothing(store: Store, session: Session) -> None:
     """A visitor's rows are handed to the owner before its next row, fence nobody, and are not fenced by a take-over."""
     came: list[Row] = []
@@ -223,6 +233,19 @@ def test_a_thread_that_is_not_there(store: Store, session: Session) -> None:
 def test_whether_an_owner_lives(elsewhere: dict[str, object], alive: bool | None) -> None:
     """Another machine cannot be seen; a machine or container that began anew, and a pid used again, are no owner."""
     assert processes.is_alive({**processes.describe(), **elsewhere}) is alive
+
+
+def test_without_proc_the_system_s_ps_is_asked() -> None:
+    """Where there is no /proc, as on macOS, `ps` says since when a process runs, and whether it does."""
+    with Other("say(1); hear()") as other:
+        other.hear()
+        began = processes._started_by_ps(other.pid)
+        assert began
+        assert processes._started_by_ps(other.pid) == began
+        other.signal(signal.SIGKILL)
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        assert processes._started_by_ps(other.pid) is None
+    assert processes._started_by_ps(other.pid) is None
 
 
 def test_a_zombie_is_dead() -> None:
