@@ -82,9 +82,9 @@ class Binder:
         """Whether the objects that a run altered or passed on are as they were, and held by the same names."""
         if not found.passed:
             return True
-        sharing = self.names.sharing()
+        sharing, others = self.names.sharing(), known - (found.kept.keys() - found.passed.keys())  # these it binds anew
         return all(
-            was == [self.names.digest(name) or "", *sorted(sharing.partners(name) & known)]
+            was == [self.names.digest(name) or "", *sorted(sharing.partners(name) & others)]
             for name, was in found.passed.items()
         )
 

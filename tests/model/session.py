@@ -220,7 +220,7 @@ class Person:
         process, rows = self.process, len(self.world.rows)
         placed, order = self.place(cell)
         journaled, sent = {q[1:] for q in self.world.answers}, Counter(self.world.sent)
-        before = process.state
+        entry = [process.state, *self.place_of(placed, order)]
         try:
             outcome = process.run(cell, placed, order)
         except Killed:
@@ -232,7 +232,7 @@ class Person:
         if outcome.kind in ENDED:
             self.executed[cell.cell_id] = (cell, process.opening)
         elif self.told != "execution" and cell.cell_id in {c.cell_id for c in self.known_cells()}:
-            entry = [before, *self.place_of(placed, order)]
+            entry += self.place_of(placed, order)  # a notebook that runs its first cell knows its place only now
             require(process.state in entry, "entry", process.state, "not", *entry)
         again = (Counter(self.world.sent) - sent).keys() & journaled
         require(not again, "twice", "a journaled call was sent again:", again)
