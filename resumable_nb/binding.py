@@ -99,7 +99,7 @@ class Binder:
     @staticmethod
     def _is_defined(cell: Cell, name: str, facts: Facts) -> bool:
         """Whether an import, def or class statement of the cell makes it: `Literal` is no class, but imported."""
-        return (facts.kind in DEFINED or facts.kind == "opaque") and bool(cell.code.definitions({name}))
+        return (facts.kind in DEFINED or bool(facts.storable)) and bool(cell.code.definitions({name}))
 
     def bring(self, cell: Cell, found: Record, known: frozenset[str]) -> list[str]:
         """Bind what a run left. Returns names that turned out not to be had without running it again."""

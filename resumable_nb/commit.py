@@ -74,11 +74,12 @@ def report(run: Run) -> list[str]:
     return lines
 
 
-def failed_again(run: Run) -> list[str]:
+def failed_again(run: Run, call: str = "%resumable fresh") -> list[str]:
     """What to do about a step that raised on recorded answers alone: it would raise again."""
     if run.claimed and not run.made:
         known = f"all {run.claimed} answers were the recorded ones, so running it again gives the same"
-        return [f"{known}. Change the code, or ask anew: `%resumable fresh {run.step}`"]
+        how = f"{call}({run.step!r})" if call.startswith("thread") else f"{call} {run.step}"
+        return [f"{known}. Change the code, or ask anew: `{how}`"]
     return []
 
 

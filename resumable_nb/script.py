@@ -19,7 +19,7 @@ from resumable_nb.scope import Run, Scope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from resumable_nb.state import Image
+    from resumable_nb.state import Image, State
     from resumable_nb.thread import Thread
 
 _RESULT = "result"
@@ -34,6 +34,7 @@ class _Started:
     before: dict[str, Facts | None]
     image: Image
     found: Record | None
+    fn: Callable[..., Any]
 
 
 @dataclass
@@ -61,18 +62,20 @@ class Script:
     # ------------------------------------------------------------------ one step
     def call(self, name: str, fn: Callable[..., Any]) -> Any:
         """Skip, replay or run one step. See `Thread.step`."""
-        if not str(name).strip() or not callable(fn):
-            raise UsageError(f"thread.step(name, fn) takes a name and a function, not {name!r} and {fn!r}.")
+        if type(name) is not str or not name.isprintable() or not name.strip() or not callable(fn):
+            raise UsageError(f"thread.step(name, fn) takes a name of one line and a function, not {name!r} and {fn!r}.")
+        if inspect.iscoroutinefunction(fn):
+            return self._call_async(name, fn)
         started = self._begin(name, fn)
         if isinstance(started, Record):
-            result = self._result(started)
-            return _ready(result) if inspect.iscoroutinefunction(fn) else result
-        if inspect.iscoroutinefunction(fn):
-            return self._run_async(started, fn)
+            return self._result(started)
         with self._while_running(started):
             return self._commit(started, fn(*self._arguments(fn)))
 
-    async def _run_async(self, started: _Started, fn: Callable[..., Any]) -> Any:
+    async def _call_async(self, name: str, fn: Callable[..., Any]) -> Any:
+        started = self._begin(name, fn)
+        if isinstance(started, Record):
+            return self._result(started)
         with self._while_running(started):
             return self._commit(started, await fn(*self._arguments(fn)))
 
@@ -101,7 +104,10 @@ class Script:
 
     def _begin(self, name: str, fn: Callable[..., Any]) -> _Started | Record:
         if self._running is not None:
-            raise StepError(f"`{name}` was started inside `{self._running}`: steps cannot be nested. Call it after.")
+            raise StepError(
+                f"`{name}` was started while `{self._running}` is running: steps come one after the other. Call it "
+                "after; what should run at once belongs into one step."
+            )
         again = self._done.get(name)
         entry = again.entry if again is not None else self._last
         image = self.thread.fold.image(entry)
@@ -120,7 +126,7 @@ class Script:
         self.thread.live.set(image)
         run = Run(self.thread, cell, key=record.key, entry=entry, image=image, eager=False)
         run.restore_random(self.thread.fold.started(cell, record.key))
-        return _Started(run, cell, before, image, found)
+        return _Started(run, cell, before, image, found, fn)
 
     def _inputs(self, name: str, fn: Callable[..., Any], image: Image) -> tuple[Cell, dict[str, Facts | None]]:
         """The function by source, defaults and closure; the names of its module that it reads, by value."""
@@ -209,15 +215,32 @@ class Script:
         failpoints.passing("step.commit.after")
         self._done[str(cell.step)] = _Done(self.thread.fold.remember(record, image), run.entry)
         self._last = seq
+        self._say_changed(started)
         for why in encoded.failed.values():
             self.say(f"`{cell.step}`: what it returns is not stored ({why}); it is rebuilt by replay after a restart")
         return result
+
+    def _say_changed(self, started: _Started) -> None:
+        """What a step changed in place of its module's names is not kept: that has to be said."""
+        names = getattr(inspect.unwrap(started.fn), "__globals__", {})
+        for name, facts in started.before.items():
+            if name != STATE and facts is not None and facts.kind == "value":
+                now = fingerprint.fingerprint(names.get(name), namespace=names, name=name)
+                if now.digest != facts.digest:
+                    self.say(
+                        f"`{started.cell.step}`: it changed `{name}`, and that is not kept: the next time the step is "
+                        "skipped and the change is missing. Return what it makes, or put it into the state"
+                    )
+
+    def place_state(self) -> State | None:
+        """The state after the last step that was called here; None before the first."""
+        return self.thread.live.detached(self.thread.fold.image(self._last)) if self._done else None
 
     def _fail(self, started: _Started, error: BaseException) -> None:
         """The function raised: the state is as at the step's entry."""
         run = started.run
         self.thread.live.set(started.image)
-        for line in [*report(run), *(failed_again(run) if isinstance(error, Exception) else [])]:
+        for line in [*report(run), *(failed_again(run, "thread.fresh") if isinstance(error, Exception) else [])]:
             self.say(f"`{started.cell.step}`: {line}")
         self.thread.append(run.failed_row(error))
 
@@ -232,7 +255,3 @@ class _Done:
 
     record: Record
     entry: int
-
-
-async def _ready(result: Any) -> Any:
-    return result

@@ -16,7 +16,17 @@ from resumable_nb import failpoints, scope, values
 from resumable_nb.binding import Binder
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
 from resumable_nb.commit import failed_again, report, state_facts, take_notices
-from resumable_nb.errors import NameTaken, ResumableError, StateError, StateMismatch, UsageError, ValueNotStorable
+from resumable_nb.errors import (
+    NameTaken,
+    ResumableError,
+    StateError,
+    StateMismatch,
+    StoreError,
+    ThreadError,
+    UsageError,
+    ValueNotLoadable,
+    ValueNotStorable,
+)
 from resumable_nb.fingerprint import Facts, Sharing
 from resumable_nb.journal import Row
 from resumable_nb.lineage import Lineage
@@ -140,7 +150,12 @@ class Kernel:
         self.places.start = Left(state_facts(self.thread.fold.image(root)))
         self._lineage.start = root
         self.namespace["thread"] = self.thread
-        self._set_state(self.thread.fold.image(self.thread.fold.newest()))
+        try:
+            self._set_state(self.thread.fold.image(self.thread.fold.newest()))
+        except (
+            ValueNotLoadable
+        ):  # its class is defined by a cell to come: the state at a place is loaded when it is needed
+            self._set_state(self.thread.fold.image(self.thread.fold.root))
 
     def baseline(self, opened_in: str | None) -> None:
         """The thread was opened by this cell: what is bound now was left by it and the cells above."""
@@ -181,9 +196,13 @@ class Kernel:
         self._committed = None
         self._look_between()
         self.names.forget()
-        self.thread.session.refresh()
-        if self.thread.session.lost is not None:
-            raise self.thread.session.lost
+        problem = self._refresh()
+        if problem is not None:
+            if cell.step is not None:
+                raise problem
+            return Decision(
+                "plain", f"{problem}. This cell runs as without the thread: its changes of the state are not kept"
+            )
         self._know_notebook(order)
         self._follow_state_class()
         if cell.approve is not None:
@@ -200,6 +219,14 @@ class Kernel:
         before = {n: self._facts_at_start(n, at.placed, image) for n in at.needed}
         start = _Start(cell, above, before, at.known, entry, image)
         return self._begin_plain(start) if cell.step is None else self._begin_step(start)
+
+    def _refresh(self) -> ResumableError | None:
+        """See what others wrote. What is wrong with the store or the thread stops steps, not ordinary cells."""
+        try:
+            self.thread.session.refresh()
+        except (StoreError, ThreadError) as error:
+            return error
+        return self.thread.session.lost
 
     def _look_between(self) -> None:
         """The state may have been changed since the last cell ended; that belongs to no cell, and is not kept."""
@@ -247,7 +274,7 @@ class Kernel:
             seq = left.record.checkpoint if left.record else self._lineage.start
             image = self.thread.fold.image(seq)
             self._set_state(image)
-        except StateError:
+        except (StateError, ValueNotLoadable):
             if needed:
                 raise
             return self._lineage.parent(above), self.thread.live.image()
@@ -496,9 +523,9 @@ class Kernel:
         living = running.sharing.holders({i for n in kept for i in sharing.held.get(n, ())}) & running.known
         passed = {}
         for name in sorted(living):
-            facts = running.facts[name] if name in running.facts else None
+            facts = running.facts.get(name)
             digest = facts.digest if facts else self.names.digest(name) or ""
-            passed[name] = [digest, *sorted(running.sharing.partners(name) & running.known)]
+            passed[name] = [digest, *sorted(running.sharing.partners(name) & running.known - (kept - living))]
         return {n: others for n, others in partners.items() if others}, passed
 
     def _storable(self, name: str) -> bool:

@@ -43,6 +43,9 @@ class StepRunner(Protocol):
     def call(self, name: str, fn: Callable[..., Any]) -> Any:
         """Skip, replay or run one step."""
 
+    def place_state(self) -> State | None:
+        """The state after the last step that was called here; None before the first."""
+
     def close(self) -> None:
         """The thread is closed."""
 
@@ -161,7 +164,10 @@ class Thread:
     # ------------------------------------------------------------------ for people
     @property
     def state(self) -> State:
-        """The state at the newest checkpoint, as a copy."""
+        """The state, as a copy: at the newest checkpoint; in a script that has called a step, after that step."""
+        here = self.runner.place_state() if self.runner is not None else None
+        if here is not None:
+            return here
         return self.live.detached(self.fold.image(self.fold.newest()))
 
     def state_at(self, seq: int) -> State:

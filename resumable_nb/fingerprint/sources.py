@@ -92,7 +92,10 @@ def _file(source: str, future: int) -> _File | None:
     flags = future | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     try:
         tree = compile(source, "<source>", "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
-        whole = compile(source, "<source>", "exec", flags, dont_inherit=True)
+        units = [compile(source, "<source>", "exec", flags, dont_inherit=True)]
+        for statement in tree.body:  # IPython compiles one by one; what a name is imported from is then not known
+            alone = ast.Module([statement], [])
+            units.append(compile(alone, "<source>", "exec", flags, dont_inherit=True))
     except (SyntaxError, ValueError, RecursionError):
         return None
     nodes: dict[tuple[int, str], list[ast.AST]] = {}
@@ -102,7 +105,8 @@ def _file(source: str, future: int) -> _File | None:
             decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
             first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
             nodes.setdefault((first, name), []).append(node)
-    return _File(nodes, frozenset((inner.co_firstlineno, _form(inner)) for inner in _nested(whole)))
+    forms = frozenset((inner.co_firstlineno, _form(inner)) for unit in units for inner in _nested(unit))
+    return _File(nodes, forms)
 
 
 def _node(code: CodeType, file: _File | None) -> ast.AST | None:

@@ -15,6 +15,7 @@ from unittest import mock
 import nbformat
 import pytest
 
+import resumable_nb
 from resumable_nb.cli import main
 from resumable_nb.journal import Row, Store
 
@@ -244,3 +245,25 @@ def test_run_tells_how_it_ended_by_its_exit_code(tmp_path):
     assert "say yes" in waiting.stdout
     assert "c.ipynb is no notebook" in unreadable.stderr
     assert "'a b'" in names.stderr
+
+
+def test_doctor_rebuilds_a_store_with_foreign_code(tmp_path: Path) -> None:
+    """`doctor` names what is wrong and changes nothing; with --rebuild the rows are in a clean store, the old one is kept."""
+    import duckdb
+
+    store = tmp_path / "s.duckdb"
+    with resumable_nb.open("t", db=store, query="q", say=lambda line: None) as thread:
+        thread.step("one", lambda state: state.update(findings=["f"]))
+    thread.store.close()
+    with duckdb.connect(str(store)) as foreign:
+        foreign.execute("CREATE MACRO sum(x) AS 42")
+    command = [sys.executable, "-m", "resumable_nb", "doctor", "--db", str(store)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    rebuilt = subprocess.run([*command, "--rebuild"], capture_output=True, text=True, timeout=60)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (told.returncode, rebuilt.returncode, again.returncode) == (1, 0, 0), told.stderr + rebuilt.stderr
+    assert "sum" in told.stderr
+    assert "nothing is the matter" in again.stdout
+    with resumable_nb.open("t", db=store, say=lambda line: None) as thread:
+        assert thread.state.findings == ["f"]
