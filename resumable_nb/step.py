@@ -198,10 +198,10 @@ class Kernel:
         self.names.forget()
         problem = self._refresh()
         if problem is not None:
-            if cell.step is not None:
+            if cell.step is not None or STATE in {*cell.code.loads, *cell.code.writes}:
                 raise problem
             return Decision(
-                "plain", f"{problem}. This cell runs as without the thread: its changes of the state are not kept"
+                "plain", f"{problem}. This cell, which uses no state, runs all the same"
             )
         self._know_notebook(order)
         self._follow_state_class()
