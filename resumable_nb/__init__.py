@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from resumable_nb.calls.function import durable
     from resumable_nb.llm.ask import ask, context_message
     from resumable_nb.llm.clients import AsyncOpenAI, OpenAI
     from resumable_nb.llm.http_clients import async_http_client, http_client
@@ -28,6 +29,7 @@ _HOME = {
     "async_http_client": "resumable_nb.llm.http_clients",
     "ask": "resumable_nb.llm.ask",
     "context_message": "resumable_nb.llm.ask",
+    "durable": "resumable_nb.calls.function",
     "State": "resumable_nb.state",
     "ResearchState": "resumable_nb.state",
 }
@@ -40,6 +42,7 @@ __all__ = [
     "ask",
     "async_http_client",
     "context_message",
+    "durable",
     "http_client",
     "open",
 ]
