@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from resumable_nb.calls.approval import approval, approve
     from resumable_nb.calls.function import durable
     from resumable_nb.llm.ask import ask, context_message
     from resumable_nb.llm.clients import AsyncOpenAI, OpenAI
@@ -29,6 +30,8 @@ _HOME = {
     "async_http_client": "resumable_nb.llm.http_clients",
     "ask": "resumable_nb.llm.ask",
     "context_message": "resumable_nb.llm.ask",
+    "approve": "resumable_nb.calls.approval",
+    "approval": "resumable_nb.calls.approval",
     "durable": "resumable_nb.calls.function",
     "State": "resumable_nb.state",
     "ResearchState": "resumable_nb.state",
@@ -39,6 +42,8 @@ __all__ = [
     "OpenAI",
     "ResearchState",
     "State",
+    "approval",
+    "approve",
     "ask",
     "async_http_client",
     "context_message",

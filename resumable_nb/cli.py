@@ -235,6 +235,44 @@ def fork(seq: int, new_id: str, db: Path, thread: str | None) -> None:
     click.echo(f"Thread {one_line(new_id)} holds rows 1 to {seq} of {one_line(name)}.")
 
 
+# ---------------------------------------------------------------------- deciding
+_GATE = click.option("--gate", type=click.IntRange(1), metavar="ROW", help="Which one, where STEP waits at several.")
+_COMMENT = click.option("--comment", default="", help="What to say about it; the step and the model can read it.")
+
+
+@cli.command()
+@click.argument("step")
+@_DB
+@_THREAD
+@_COMMENT
+@click.option("--payload", metavar="JSON", help="Approve this in place of what was asked about.")
+@_GATE
+def approve(step: str, *, db: Path, thread: str | None, comment: str, payload: str | None, gate: int | None) -> None:
+    """Say yes to what STEP waits for; it goes on when it is run again.
+
+    Outside steps, STEP is the question itself. The first decision stands.
+    """
+    _decide(step, db, thread, gate, approve=True, comment=comment, payload=payload)
+
+
+@cli.command()
+@click.argument("step")
+@_DB
+@_THREAD
+@_COMMENT
+@_GATE
+def reject(step: str, *, db: Path, thread: str | None, comment: str, gate: int | None) -> None:
+    """Say no to what STEP waits for. The first decision stands."""
+    _decide(step, db, thread, gate, approve=False, comment=comment)
+
+
+def _decide(step: str, db: Path, thread: str | None, gate: int | None, **decision: Any) -> None:
+    from resumable_nb.gates import decide
+
+    decided = decide(_store(db), _thread(db, thread), step, gate_seq=gate, **decision)
+    click.echo(f"{decided} is {decided.decision}. Run the notebook again to go on.")
+
+
 def _store(db: Path) -> Store:
     from resumable_nb.journal import Store
 
