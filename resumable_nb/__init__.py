@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from resumable_nb.calls.approval import approval, approve
+    from resumable_nb.calls.effect import effect
     from resumable_nb.calls.function import durable
     from resumable_nb.llm.ask import ask, context_message
     from resumable_nb.llm.clients import AsyncOpenAI, OpenAI
@@ -33,6 +34,7 @@ _HOME = {
     "approve": "resumable_nb.calls.approval",
     "approval": "resumable_nb.calls.approval",
     "durable": "resumable_nb.calls.function",
+    "effect": "resumable_nb.calls.effect",
     "State": "resumable_nb.state",
     "ResearchState": "resumable_nb.state",
 }
@@ -48,6 +50,7 @@ __all__ = [
     "async_http_client",
     "context_message",
     "durable",
+    "effect",
     "http_client",
     "open",
 ]
