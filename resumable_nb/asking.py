@@ -48,10 +48,11 @@ class Question:
 
         Raises:
             UsageError: the message is empty.
-            ValueNotStorable: the payload has no exact form, or holds a secret.
+            ValueNotStorable: the payload has no exact form, or it or the message holds a secret.
         """
         if not str(message).strip():
             raise UsageError(f"What is to be approved? A gate needs a message for the person, not {message!r}.")
+        values.encode(message, path="message")  # refuses what looks like a credential
         encoded = values.encode(default if payload is None else payload, path="payload")
         hashed = json.dumps([message, json.loads(encoded.text)], sort_keys=True)
         key = hashlib.sha256(hashed.encode()).hexdigest()
