@@ -273,6 +273,26 @@ def _decide(step: str, db: Path, thread: str | None, gate: int | None, **decisio
     click.echo(f"{decided} is {decided.decision}. Run the notebook again to go on.")
 
 
+@cli.command()
+@click.argument("key")
+@_DB
+@_THREAD
+@_COMMENT
+@click.option("--happened", "receipt", metavar="RECEIPT", help='It happened; what the outside world answered, or "".')
+@click.option("--did-not-happen", is_flag=True, help="It did not happen: its step may run it, with the same key.")
+def settle(key: str, *, db: Path, thread: str | None, comment: str, receipt: str | None, did_not_happen: bool) -> None:
+    """Say what became of the effect with this idempotency KEY, when nobody else can know. The first word stands."""
+    from resumable_nb import receipts
+
+    if (receipt is not None) == did_not_happen:
+        raise click.UsageError("Give one of --happened RECEIPT and --did-not-happen.")
+    name = _thread(db, thread)
+    settled = receipts.settle(
+        _store(db), name, key, happened=not did_not_happen, receipt=receipt or None, comment=comment
+    )
+    click.echo(f"`{one_line(key)}` {settled.standing}. Run its step again to go on.")
+
+
 def _store(db: Path) -> Store:
     from resumable_nb.journal import Store
 
