@@ -27,6 +27,7 @@
     │   └── CallsInFlight                    a step ended before its calls did
     └── CallError
         ├── Rejected                         a person said no
+        ├── ResourceGone                     a token, session or handle is gone, and no new one is to be had
         ├── NoModel                          no model is configured, and none is embedded
         └── AnswerRejected (ValueError)      the model's answer does not have the form that was asked for
 
@@ -193,6 +194,10 @@ class Rejected(CallError):
         self.answer = answer
 
 
+class ResourceGone(CallError):
+    """Something outside went stale, and acquiring it again failed. Nothing was done with it."""
+
+
 class NoModel(CallError):
     """No model is configured, and none is embedded."""
 
@@ -213,4 +218,4 @@ class Paused(_OneBlock):
         self.question = question
 
     def _render_traceback_(self) -> list[str]:
-        return [f"\x1b[33m{self}\x1b[0m"]
+        return [str(self)]  # one line without colour: front ends put it on a ground of their own

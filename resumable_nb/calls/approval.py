@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from resumable_nb.asking import Question
-from resumable_nb.errors import UsageError
+from resumable_nb.errors import Rejected, UsageError
 from resumable_nb.scope import Scope, scope
 
 if TYPE_CHECKING:
@@ -82,19 +82,23 @@ async def approval(message: str, payload: Any = None, *, raise_on_reject: bool =
     try:
         gate = question.look()
         if gate is None or gate.waits:
-            await _decided(question, question.ask())
-            gate = question.look()
-            assert gate is not None
+            gate = await _decided(question, question.ask())
         return question.settle(gate, raise_on_reject=raise_on_reject)
+    except Rejected:
+        raise
     except BaseException:
         question.give_up()
         raise
 
 
-async def _decided(question: Question, asked: Gate) -> None:
+async def _decided(question: Question, asked: Gate) -> Gate:
     if not _front_ends or not _front_ends[-1].can_wait():
         raise question.pause(asked)
     await _front_ends[-1].decided(question)
+    gate = question.look()
+    if gate is None or gate.waits:  # it was closed meanwhile
+        raise question.pause(question.ask())
+    return gate
 
 
 def _question(message: str, payload: Any) -> Question:

@@ -114,6 +114,7 @@ class GateDesk:
 
     def __init__(self, shell: InteractiveShell, *, is_headless: Callable[[], bool]) -> None:
         self._shell, self._is_headless = shell, is_headless
+        self._waiting, self._undo = 0, _nothing
 
     def can_wait(self) -> bool:
         """Whether a click can arrive while a cell awaits."""
@@ -158,7 +159,7 @@ class GateDesk:
         def on_decided() -> None:  # ipykernel 7.0 to 7.3 call back in another thread
             loop.call_soon_threadsafe(clicked.set)
 
-        with _idle_for_comms(self._shell):
+        with self._taking_clicks():
             panel = self._show(question, gate, goes_on=True, on_decided=on_decided)
             while gate is not None and gate.waits:
                 with contextlib.suppress(TimeoutError):
@@ -167,19 +168,34 @@ class GateDesk:
             if panel is not None and not clicked.is_set() and gate is not None:
                 panel.end(f"{gate.decision}. The cell goes on.")
 
+    @contextlib.contextmanager
+    def _taking_clicks(self) -> Iterator[None]:
+        """While at least one cell or task awaits a decision."""
+        if not self._waiting:
+            self._undo = _idle_for_comms(self._shell)
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._undo()
 
-@contextlib.contextmanager
-def _idle_for_comms(shell: Any) -> Iterator[None]:
-    """Say `idle` after each message of a widget that comes while a cell awaits.
 
-    ipykernel 7.4 handles them but does not say so, and the front end then holds every further one back: of a comment
-    that is typed, only the first letter would arrive.
+def _nothing() -> None:
+    pass
+
+
+def _idle_for_comms(shell: Any) -> Callable[[], None]:
+    """From now on, say `idle` after each message of a widget. Returns what ends it.
+
+    ipykernel 7.4 handles those that come while a cell awaits but does not say so, and the front end then holds every
+    further one back: of a comment that is typed, only the first letter would arrive.
     """
     kernel = shell.kernel
     lock, handle = getattr(kernel, "_main_asyncio_lock", None), kernel.shell_handlers.get("comm_msg")
     if lock is None or handle is None:
-        yield
-        return
+        return _nothing
 
     def and_idle(stream: Any, ident: Any, parent: Any) -> Any:
         try:
@@ -188,8 +204,8 @@ def _idle_for_comms(shell: Any) -> Iterator[None]:
             if threading.current_thread() is threading.main_thread():
                 kernel._publish_status("idle", "shell", parent=parent)  # noqa: SLF001 there is no public way
 
-    kernel.shell_handlers["comm_msg"] = and_idle
-    try:
-        yield
-    finally:
+    def undo() -> None:
         kernel.shell_handlers["comm_msg"] = handle
+
+    kernel.shell_handlers["comm_msg"] = and_idle
+    return undo

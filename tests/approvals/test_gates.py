@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -226,6 +227,34 @@ def test_a_fork_asks_again(thread: Thread) -> None:
         paused(other, body)
         assert thread.step("s", body) == 1
         assert len(other.fold.gates.waiting()) == 1
+
+
+def test_a_script_that_awaits_stops_like_approve(thread: Thread) -> None:
+    """Without a front end `await approval(…)` does not wait for ever: it stops, and passes on the next run."""
+
+    async def body() -> int:
+        return (await resumable_nb.approval("Send?", 7)).payload
+
+    for _ in range(2):
+        with pytest.raises(Paused):
+            asyncio.run(thread.step("s", body))
+    yes(thread)
+    assert asyncio.run(thread.step("s", body)) == 7
+    assert phases(thread) == ["approved"]
+
+
+def test_an_answer_can_be_kept(thread: Thread) -> None:
+    """What `approve` returns can be returned by a step, and comes back after a restart as it was."""
+
+    def body() -> Any:
+        return approve("Send?", [1])
+
+    paused(thread, body)
+    yes(thread)
+    answer = thread.step("s", body)
+    thread.close()
+    with resumable_nb.open("t", db=thread.store.path) as again:
+        assert again.step("s", body) == answer
 
 
 # ---------------------------------------------------------------------------------------------------------- editing

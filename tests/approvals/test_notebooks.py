@@ -64,7 +64,7 @@ def test_a_gated_step_waits_over_a_kill_and_runs_once_approved(nb: Screen) -> No
     first = nb.run_all()
     nb.restart()
     second = nb.run_all()
-
+    assert "`send` waits for a decision: Send <b>it</b>?" in second["open"].said
     for shown in (first, second):
         assert list(shown)[-1] == "send"
         assert shown["send"].error.startswith("Paused: `send`")
@@ -175,3 +175,25 @@ def test_a_wait_that_is_interrupted_or_killed_still_waits(nb: Screen) -> None:
 
     assert nb.result(sent).text().endswith("True\n")
     assert [phase for phase, *_ in approvals(nb)] == ["approved"]
+
+
+def test_several_gates_await_at_once(nb: Screen) -> None:
+    """Gates that wait side by side are each decided by their own click, and the kernel is as before afterwards."""
+    cell = (
+        "%%resumable a\nimport asyncio\n"
+        "got = await asyncio.gather(*(approval('Go?', n) for n in range(3)))\nprint([a.payload for a in got if a])"
+    )
+    later = CLICK + (
+        "async def _later():\n    await _asyncio.sleep(3)\n"
+        "    for p in [o for o in _gc.get_objects() if isinstance(o, _GatePanel)][::-1]:\n"
+        "        p.approve.click()\n        await _asyncio.sleep(0.5)\n"
+        "_asyncio.handlers_before = dict(get_ipython().kernel.shell_handlers)\n_task = _asyncio.create_task(_later())"
+    )
+    start(nb, i="from resumable_nb import approval", a=cell)
+    nb.run("open", "i")
+    nb.execute(later, store_history=False)
+    shown = nb.run("a")
+
+    assert "\n[0, 1, 2]\n" in shown.text(), shown.text()
+    assert nb.value("_asyncio.handlers_before == get_ipython().kernel.shell_handlers")
+    assert [phase for phase, *_ in approvals(nb)] == ["approved"] * 3
