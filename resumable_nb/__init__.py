@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from resumable_nb.calls.approval import approval, approve
     from resumable_nb.calls.effect import effect
     from resumable_nb.calls.function import durable
+    from resumable_nb.calls.resource import resource
     from resumable_nb.llm.ask import ask, context_message
     from resumable_nb.llm.clients import AsyncOpenAI, OpenAI
     from resumable_nb.llm.http_clients import async_http_client, http_client
@@ -34,6 +35,7 @@ _HOME = {
     "approve": "resumable_nb.calls.approval",
     "approval": "resumable_nb.calls.approval",
     "durable": "resumable_nb.calls.function",
+    "resource": "resumable_nb.calls.resource",
     "effect": "resumable_nb.calls.effect",
     "State": "resumable_nb.state",
     "ResearchState": "resumable_nb.state",
@@ -53,6 +55,7 @@ __all__ = [
     "effect",
     "http_client",
     "open",
+    "resource",
 ]
 
 

@@ -22,6 +22,7 @@ from resumable_nb.calls import pauses
 from resumable_nb.calls.arguments import Arguments, digest_of, name_of, namespace_of, text_of
 from resumable_nb.calls.family import newest_of_relatives
 from resumable_nb.calls.off_loop import off_loop
+from resumable_nb.calls.resource import probe_before_live
 from resumable_nb.calls.turns import turn, turn_async
 from resumable_nb.errors import StateError, UsageError, ValueNotStorable
 from resumable_nb.failpoints import passing
@@ -351,6 +352,7 @@ class Attempt:
 
     # ------------------------------------------------------------------ rows
     def _start(self) -> None:
+        probe_before_live(self._scope)
         self._tell_earlier_receipts()
         row = self._row("started", request=text_of(self._rules.name, self._arguments), data={"arguments": self._hash})
         (self._started_seq,) = self._scope.append(row)

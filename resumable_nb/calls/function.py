@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from resumable_nb import values
 from resumable_nb.calls.arguments import bound, digest_of, name_of, namespace_of, text_of
 from resumable_nb.calls.off_loop import off_loop
+from resumable_nb.calls.resource import probe_before_live
 from resumable_nb.errors import UsageError, ValueNotLoadable, ValueNotStorable
 from resumable_nb.fingerprint import fingerprint
 from resumable_nb.journal import Row
@@ -31,7 +32,8 @@ def durable(function: F) -> F:
     changing it does not change the record. It is the same call while the source of the function, what it reads of its
     module, and the arguments are the same (so a counter of the module that it changes makes each call another one);
     asked for several times in one run, it has as many results. What the function changes elsewhere is not made again:
-    side effects are for `@effect`, and the research state is to be changed by who calls it. Outside a step it just runs.
+    side effects are for `@effect`, and the research state is to be changed by who calls it. Outside a step it just
+    runs.
 
     A generator function gives a list of its items. A result that has no stored form is handed on, and said not to be
     recorded: the function runs again with its step.
@@ -127,6 +129,7 @@ class FunctionCall:
 
     def start(self) -> None:
         """Write the `started` row."""
+        probe_before_live(self._scope)
         (self._started_seq,) = self._scope.append(self._row("started", request=self._request))
 
     def done(self, result: Any) -> Any:

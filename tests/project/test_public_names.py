@@ -17,7 +17,7 @@ PUBLIC = {
     "open", "OpenAI", "AsyncOpenAI", "http_client", "async_http_client", "ask", "context_message", "durable", "effect",
     "approve", "approval", "resource", "track", "map", "State", "ResearchState",
 }  # fmt: skip
-LATER = {"resource", "track", "map"}
+LATER = {"track", "map"}
 HEAVY = {"openai", "pandas", "numpy", "nbclient", "nbformat", "ipywidgets", "httpx2", "bm25s", "xllamacpp", "anthropic"}
 SHELL = (
     "from IPython.core.interactiveshell import InteractiveShell as S; shell = S(); magic = shell.run_line_magic; "
