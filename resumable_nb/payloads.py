@@ -48,6 +48,24 @@ def shown(payload: Any) -> str:
     return json.dumps(_plain(payload), ensure_ascii=False, indent=2)
 
 
+def is_lines(payload: Any) -> bool:
+    """Whether the payload, such as a plan, is a list of one-line texts: people edit it as lines, not as JSON."""
+    texts = isinstance(payload, list) and all(isinstance(item, str) for item in payload)
+    return texts and bool(payload) and all(item.strip() == item and item.splitlines() == [item] for item in payload)
+
+
+def to_edit(payload: Any) -> str:
+    """A stored payload as the text that a person edits."""
+    return "\n".join(payload) if is_lines(payload) else shown(payload)
+
+
+def edited_json(text: str, payload: Any) -> str:
+    """What a person made of the text of `to_edit`, as JSON. Empty lines are no items."""
+    if not is_lines(payload):
+        return text
+    return json.dumps([line.strip() for line in text.splitlines() if line.strip()], ensure_ascii=False)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]

@@ -52,13 +52,16 @@ class GatePanel:
         self.title = widgets.HTML(title)
         self.payload = widgets.HTML(f'<pre style="{_TEXT}">{escape(payloads.shown(gate.payload))}</pre>')
         self.editor = widgets.Textarea(
-            payloads.shown(gate.payload), rows=10, layout=widgets.Layout(width="auto", max_width="60em", display="none")
+            payloads.to_edit(gate.payload),
+            rows=10,
+            layout=widgets.Layout(width="auto", max_width="60em", display="none"),
         )
         self.editor.continuous_update = False
         self.comment = widgets.Text(placeholder="Comment (the step and the model can read it)", layout=wide)
         self.approve = widgets.Button(description="Approve", tooltip="Say yes to exactly this")
         self.reject = widgets.Button(description="Reject", tooltip="Say no")
-        self.edit = widgets.Button(description="Edit", tooltip="Change what is to be approved, as JSON")
+        how = "one item per line" if payloads.is_lines(gate.payload) else "as JSON"
+        self.edit = widgets.Button(description="Edit", tooltip=f"Change what is to be approved, {how}")
         self.edit.disabled = not gate.editable
         self.said = widgets.HTML()
         buttons = widgets.HBox([self.approve, self.reject, *([self.edit] if gate.editable else [])])
@@ -82,7 +85,8 @@ class GatePanel:
     def decide(self, *, approve: bool) -> None:
         """Record the decision; what keeps it from being recorded is shown, and nothing is decided."""
         thread = self.question.scope.thread
-        edited = self.editor.value if approve and self.is_editing else None
+        is_edit = approve and self.is_editing
+        edited = payloads.edited_json(self.editor.value, self.gate.payload) if is_edit else None
         try:
             if edited is not None:
                 payloads.conform(payloads.parse(edited), self.question.payload)

@@ -105,12 +105,14 @@ def test_a_gated_step_asks_again_for_other_code_or_inputs(nb: Screen) -> None:
 def test_a_click_decides_for_the_next_run(nb: Screen) -> None:
     """A click in the panel of a stopped cell records the decision, comment and edit; more clicks change nothing."""
     start(
-        nb, i="from resumable_nb import approve", s="%%resumable s\np = approve('Plan?', ['a', 'b']).payload\nprint(p)"
+        nb,
+        i="from resumable_nb import approve",
+        s="%%resumable s\np = approve('Plan?', {'n': [1, 2]}).payload\nprint(p)",
     )
     nb.run_all()
     click = CLICK + (
-        "p = _panel(); p.comment.value = 'shorter'; p.edit.click(); p.editor.value = '[\"a\"'; p.approve.click()\n"
-        "said = p.said.value; p.editor.value = '[\"a\"]'; p.approve.click(); p.decide(approve=False)\n"
+        "p = _panel(); p.comment.value = 'shorter'; p.edit.click(); p.editor.value = '{\"n\": ['; p.approve.click()\n"
+        "said = p.said.value; p.editor.value = '{\"n\": [3]}'; p.approve.click(); p.decide(approve=False)\n"
         "print(said); print(p.said.value, p.approve.disabled)"
     )
     said = nb.execute(click, store_history=False).text()
@@ -118,7 +120,7 @@ def test_a_click_decides_for_the_next_run(nb: Screen) -> None:
     assert "The payload is no JSON" in said
     assert "approved after an edit by" in said
     assert said.strip().endswith("True")
-    assert nb.run_all()["s"].text().endswith("['a']\n")
+    assert nb.run_all()["s"].text().endswith("{'n': [3]}\n")
     assert approvals(nb) == [("approved", "Plan?", "shorter")]
 
 

@@ -72,7 +72,7 @@ def test_decide_edit_kill_and_comment(jupyter: Lab) -> None:
     jupyter.wait_for(PLAN, "waits for a decision")
     press(jupyter, PLAN, "Edit")
     editor = jupyter.cell(PLAN).locator(".jp-OutputArea textarea")
-    editor.fill('["bees", "wasps"]')
+    editor.fill("bees\nwasps\n")
     editor.blur()
     jupyter.screenshot("gate-1-edit.png")
     press(jupyter, PLAN, "Approve the edited")
