@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from resumable_nb.llm.clients import AsyncOpenAI, OpenAI
     from resumable_nb.llm.http_clients import async_http_client, http_client
     from resumable_nb.opening import open
+    from resumable_nb.progress import map, track
     from resumable_nb.state import ResearchState, State
 
 __version__ = "0.1.0"
@@ -37,6 +38,8 @@ _HOME = {
     "durable": "resumable_nb.calls.function",
     "resource": "resumable_nb.calls.resource",
     "effect": "resumable_nb.calls.effect",
+    "track": "resumable_nb.progress",
+    "map": "resumable_nb.progress",
     "State": "resumable_nb.state",
     "ResearchState": "resumable_nb.state",
 }
@@ -54,8 +57,10 @@ __all__ = [
     "durable",
     "effect",
     "http_client",
+    "map",
     "open",
     "resource",
+    "track",
 ]
 
 

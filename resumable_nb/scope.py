@@ -354,6 +354,12 @@ class Run(Scope):
         return [(request, requests) for request in asked]
 
     @property
+    def began_before(self) -> bool:
+        """Whether an earlier run of the step left answers or receipts."""
+        fold, cell = self.thread.fold, self.cell
+        return bool(fold.answers(cell) or fold.effects.of_step(cell.step, cell.cell_id))
+
+    @property
     def claimed(self) -> int:
         """How many calls were answered from the journal."""
         return len(self._claimed)

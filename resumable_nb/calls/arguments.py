@@ -23,9 +23,9 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def namespace_of(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """The globals that a function reads."""
+    """The names that a function of the notebook or script reads. One of a module counts by the module's source."""
     found: Mapping[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
-    return found
+    return found if found.get("__name__") == "__main__" else {}
 
 
 def bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:

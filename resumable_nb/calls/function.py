@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import time
+import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -23,17 +24,18 @@ from resumable_nb.scope import Claim, Scope, scope
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WHY_LENGTH = 300
+_durable: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def durable(function: F) -> F:
     """A function whose results are recorded inside a step: parsing, embeddings, scraping, `durable(datetime.now)()`.
 
     In a step that runs again, a call with the same arguments gives the recorded result, made anew each time, so that
-    changing it does not change the record. It is the same call while the source of the function, what it reads of its
-    module, and the arguments are the same (so a counter of the module that it changes makes each call another one);
-    asked for several times in one run, it has as many results. What the function changes elsewhere is not made again:
-    side effects are for `@effect`, and the research state is to be changed by who calls it. Outside a step it just
-    runs.
+    changing it does not change the record. It is the same call while the arguments, the source of the function and the
+    values that it reads of the notebook are the same (so a counter there that it changes makes each call another one);
+    a function of a module counts by the module's source. Asked for several times in one run, it has as many results.
+    What the function changes elsewhere is not made again: side effects are for `@effect`, and the research state is to
+    be changed by who calls it. Outside a step it just runs.
 
     A generator function gives a list of its items. A result that has no stored form is handed on, and said not to be
     recorded: the function runs again with its step.
@@ -52,7 +54,14 @@ def durable(function: F) -> F:
     if inspect.isasyncgenfunction(function):
         raise _no_result(function)
     wrapper = _async_wrapper(function) if inspect.iscoroutinefunction(function) else _sync_wrapper(function)
-    return cast("F", functools.wraps(function)(wrapper))
+    made = functools.wraps(function)(wrapper)
+    _durable.add(made)
+    return cast("F", made)
+
+
+def is_durable(function: object) -> bool:
+    """Whether `durable` made it."""
+    return inspect.isfunction(function) and function in _durable
 
 
 def _sync_wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,7 +196,7 @@ class FunctionCall:
 
 
 def _identity(running: Scope, function: Callable[..., Any]) -> dict[str, str]:
-    """The function by its source, and what it reads of its module, transitively; the state as this branch sees it."""
+    """The function by its source, and what it reads of the notebook, transitively; the state as this branch sees it."""
     namespace = namespace_of(function)
     own = fingerprint(function, namespace=namespace)
     found = {"": own.digest}
