@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from resumable_nb import gates
+from resumable_nb import gates, receipts
 from resumable_nb.errors import UsageError
 from resumable_nb.journal import Row
 from resumable_nb.notebook import panels, source
@@ -49,6 +49,8 @@ HELP = """Durable steps, and threads of research.
     %resumable approve NAME [--comment TEXT] [--payload JSON] [--gate ROW]
     %resumable reject NAME [--comment TEXT] [--gate ROW]
         decide what the step NAME waits for (outside steps: NAME is the question itself); run its cell again to go on
+    %resumable settle KEY --happened RECEIPT | --did-not-happen
+        say what became of an effect in doubt; run its cell again to go on
     %resumable trust             show what steps of this thread showed in full, as if you had run them
     %resumable sql SELECT ...    ask the store; gives a DataFrame
     %resumable close             leave the thread
@@ -69,6 +71,7 @@ USAGES = {
     "fresh": "%resumable fresh NAME",
     "approve": "%resumable approve NAME [--comment TEXT] [--payload JSON] [--gate ROW]",
     "reject": "%resumable reject NAME [--comment TEXT] [--gate ROW]",
+    "settle": "%resumable settle KEY --happened RECEIPT | --did-not-happen [--comment TEXT]",
     "trust": "%resumable trust",
     "sql": "%resumable sql SELECT ...",
     "close": "%resumable close",
@@ -120,7 +123,11 @@ class Commands:
             return self.sql(rest)
         expand: Callable[[str], object] = self._extension.shell.var_expand
         words = source.words(rest, f"usage: {USAGES[command]}")
-        if command in ("approve", "reject"):  # JSON is full of braces, and a decision is taken as it was typed
+        if command in (
+            "approve",
+            "reject",
+            "settle",
+        ):  # JSON is full of braces, and a decision is taken as it was typed
             expand = str
         expanded = [str(expand(word)) for word in words]
         do: Callable[[list[str]], object] = getattr(self, command)
@@ -222,6 +229,27 @@ class Commands:
         gate = gates.decide(thread.store, thread.thread_id, name, approve=yes, gate_seq=gate_seq, **found)
         thread.session.refresh()
         self._extension.say([f"{gate} is {gate.decision}. Run its cell again, or Run All, to go on."])
+
+    def settle(self, words: list[str]) -> None:
+        """Say what became of an effect in doubt."""
+        arguments = _Arguments("settle", "KEY")
+        arguments.add_argument("--happened")
+        arguments.add_argument("--did-not-happen", action="store_true")
+        arguments.add_argument("--comment", default="")
+        found = arguments.read(words)
+        if (found.happened is None) != found.did_not_happen:
+            raise UsageError(f"Say one of --happened RECEIPT and --did-not-happen.\nusage: {USAGES['settle']}")
+        thread = self._thread()
+        effect = receipts.settle(
+            thread.store,
+            thread.thread_id,
+            found.KEY,
+            happened=not found.did_not_happen,
+            receipt=found.happened or None,
+            comment=found.comment,
+        )
+        thread.session.refresh()
+        self._extension.say([f"`{found.KEY}` {effect.standing}. Run its cell again, or Run All, to go on."])
 
     def close(self, words: list[str]) -> None:
         """Leave the thread."""
