@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from resumable_nb.errors import ThreadNotFound
-from resumable_nb.journal import Row
 from resumable_nb.receipts import Effect, folded
 
 if TYPE_CHECKING:
     from resumable_nb.thread import Thread
 
-_EFFECTS = """
-SELECT thread_id, seq, ts, phase, ref_seq, step, data FROM journal
-WHERE kind = 'effect' AND key = $key AND thread_id <> $thread ORDER BY thread_id, seq
-"""
 _FORKS = """
 SELECT thread_id, arg_max(data->>'from', seq) FROM journal WHERE kind = 'thread' AND phase = 'forked' GROUP BY thread_id
 """
+_families: weakref.WeakKeyDictionary[Thread, tuple[list[str], list[str]]] = weakref.WeakKeyDictionary()
 _BY_WEIGHT = {"happened": 0, "running": 1, "in doubt": 2, "did not happen": 3}
 
 
@@ -43,24 +40,24 @@ def newest_of_relatives(thread: Thread, key: str) -> Relative | None:
 
     A fork that was made elsewhere, or whose origin was deleted, is no relative that this store knows of.
     """
-    _, found = thread.store.rows(_EFFECTS, {"key": key, "thread": thread.thread_id})
-    if not found:
-        return None
-    _, forks = thread.store.rows(_FORKS)
-    origins = dict(forks)
-    mine = _root(thread.thread_id, origins)
-    by_thread: dict[str, list[Row]] = {}
-    for thread_id, seq, ts, phase, ref_seq, step, data in found:
-        row = Row(kind="effect", phase=phase, ref_seq=ref_seq, step=step, key=key, data=data)
-        row.seq, row.ts, row.thread_id = seq, ts, thread_id
-        if _root(thread_id, origins) == mine:
-            by_thread.setdefault(thread_id, []).append(row)
-    relatives = [
-        Relative(thread, thread_id, effect)
-        for thread_id, rows in by_thread.items()
-        if (effect := folded(rows).by_key.get(key)) is not None
-    ]
+    relatives = []
+    for thread_id in _family(thread):
+        rows = thread.store.visitor(thread_id).read(kinds=("effect",), bodies=False)
+        if (effect := folded(rows).by_key.get(key)) is not None:
+            relatives.append(Relative(thread, thread_id, effect))
     return min(relatives, key=lambda r: _BY_WEIGHT[r.effect.standing], default=None)
+
+
+def _family(thread: Thread) -> list[str]:
+    """The other threads of the family. Looked up anew when the store has other threads than before: that takes long."""
+    names = thread.store.threads()
+    known = _families.get(thread)
+    if known is None or known[0] != names:
+        origins = dict(thread.store.rows(_FORKS)[1]) if len(names) > 1 else {}
+        mine = _root(thread.thread_id, origins)
+        found = [n for n in names if n != thread.thread_id and _root(n, origins) == mine]
+        known = _families[thread] = names, found
+    return known[1]
 
 
 def _root(thread_id: str, origins: dict[str, str]) -> str:
