@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from resumable_nb.calls.approval import approval, approve
+    from resumable_nb.calls.effect import effect
+    from resumable_nb.calls.function import durable
+    from resumable_nb.calls.resource import resource
     from resumable_nb.llm.ask import ask, context_message
     from resumable_nb.llm.clients import AsyncOpenAI, OpenAI
     from resumable_nb.llm.http_clients import async_http_client, http_client
     from resumable_nb.opening import open
+    from resumable_nb.progress import map, track
     from resumable_nb.state import ResearchState, State
 
 __version__ = "0.1.0"
@@ -28,6 +33,13 @@ _HOME = {
     "async_http_client": "resumable_nb.llm.http_clients",
     "ask": "resumable_nb.llm.ask",
     "context_message": "resumable_nb.llm.ask",
+    "approve": "resumable_nb.calls.approval",
+    "approval": "resumable_nb.calls.approval",
+    "durable": "resumable_nb.calls.function",
+    "resource": "resumable_nb.calls.resource",
+    "effect": "resumable_nb.calls.effect",
+    "track": "resumable_nb.progress",
+    "map": "resumable_nb.progress",
     "State": "resumable_nb.state",
     "ResearchState": "resumable_nb.state",
 }
@@ -37,11 +49,18 @@ __all__ = [
     "OpenAI",
     "ResearchState",
     "State",
+    "approval",
+    "approve",
     "ask",
     "async_http_client",
     "context_message",
+    "durable",
+    "effect",
     "http_client",
+    "map",
     "open",
+    "resource",
+    "track",
 ]
 
 

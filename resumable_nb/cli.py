@@ -262,6 +262,64 @@ def doctor(db: Path, *, rebuild: bool, without_log: bool) -> int:
     return 0
 
 
+# ---------------------------------------------------------------------- deciding
+_GATE = click.option("--gate", type=click.IntRange(1), metavar="ROW", help="Which one, where STEP waits at several.")
+_COMMENT = click.option("--comment", default="", help="What to say about it; the step and the model can read it.")
+
+
+@cli.command()
+@click.argument("step")
+@_DB
+@_THREAD
+@_COMMENT
+@click.option("--payload", metavar="JSON", help="Approve this in place of what was asked about.")
+@_GATE
+def approve(step: str, *, db: Path, thread: str | None, comment: str, payload: str | None, gate: int | None) -> None:
+    """Say yes to what STEP waits for; it goes on when it is run again.
+
+    Outside steps, STEP is the question itself. The first decision stands.
+    """
+    _decide(step, db, thread, gate, approve=True, comment=comment, payload=payload)
+
+
+@cli.command()
+@click.argument("step")
+@_DB
+@_THREAD
+@_COMMENT
+@_GATE
+def reject(step: str, *, db: Path, thread: str | None, comment: str, gate: int | None) -> None:
+    """Say no to what STEP waits for. The first decision stands."""
+    _decide(step, db, thread, gate, approve=False, comment=comment)
+
+
+def _decide(step: str, db: Path, thread: str | None, gate: int | None, **decision: Any) -> None:
+    from resumable_nb.gates import decide
+
+    decided = decide(_store(db), _thread(db, thread), step, gate_seq=gate, **decision)
+    click.echo(f"{decided} is {decided.decision}. Run the notebook again to go on.")
+
+
+@cli.command()
+@click.argument("key")
+@_DB
+@_THREAD
+@_COMMENT
+@click.option("--happened", "receipt", metavar="RECEIPT", help='It happened; what the outside world answered, or "".')
+@click.option("--did-not-happen", is_flag=True, help="It did not happen: its step may run it, with the same key.")
+def settle(key: str, *, db: Path, thread: str | None, comment: str, receipt: str | None, did_not_happen: bool) -> None:
+    """Say what became of the effect with this idempotency KEY, when nobody else can know. The first word stands."""
+    from resumable_nb import receipts
+
+    if (receipt is not None) == did_not_happen:
+        raise click.UsageError("Give one of --happened RECEIPT and --did-not-happen.")
+    name = _thread(db, thread)
+    settled = receipts.settle(
+        _store(db), name, key, happened=not did_not_happen, receipt=receipt or None, comment=comment
+    )
+    click.echo(f"`{one_line(key)}` {settled.standing}. Run its step again to go on.")
+
+
 def _store(db: Path) -> Store:
     from resumable_nb.journal import Store
 

@@ -13,7 +13,9 @@
     ├── ThreadError
     │   ├── ThreadInUse                      another live session has it
     │   ├── ThreadTakenOver                  another session took it over from this one
-    │   └── ThreadNotFound (LookupError)     no such thread, checkpoint or step
+    │   ├── ThreadNotFound (LookupError)     no such thread, checkpoint or step
+    │   ├── NotAsked (LookupError)           a decision about something that nobody asked
+    │   └── AlreadyDecided                   a second decision about one gate
     ├── StateError
     │   ├── StateMismatch                    the stored state does not fit the class
     │   └── MigrationFailed                  a migration raised; the snapshot is kept as it is
@@ -24,6 +26,8 @@
     │   ├── NameTaken                        two cells have one name
     │   └── CallsInFlight                    a step ended before its calls did
     └── CallError
+        ├── Rejected                         a person said no
+        ├── ResourceGone                     a token, session or handle is gone, and no new one is to be had
         ├── NoModel                          no model is configured, and none is embedded
         └── AnswerRejected (ValueError)      the model's answer does not have the form that was asked for
 
@@ -31,6 +35,12 @@
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from resumable_nb.asking import Question
+    from resumable_nb.gates import Answer
 
 
 class _OneBlock(BaseException):
@@ -96,6 +106,14 @@ class ThreadTakenOver(ThreadError):
 
 class ThreadNotFound(ThreadError, LookupError):
     """No such thread, checkpoint or step."""
+
+
+class NotAsked(ThreadError, LookupError):
+    """A decision about something that does not wait for one. Nothing is approved in advance."""
+
+
+class AlreadyDecided(ThreadError):
+    """Somebody decided about this gate before. The first decision stands."""
 
 
 class StateError(ResumableError):
@@ -164,6 +182,22 @@ class CallError(ResumableError):
     """Something about one durable call."""
 
 
+class Rejected(CallError):
+    """A person said no at a gate.
+
+    Attributes:
+        answer: what they decided: who, when, and their comment.
+    """
+
+    def __init__(self, message: str, answer: Answer[Any]) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
+class ResourceGone(CallError):
+    """Something outside went stale, and acquiring it again failed. Nothing was done with it."""
+
+
 class NoModel(CallError):
     """No model is configured, and none is embedded."""
 
@@ -173,7 +207,15 @@ class AnswerRejected(CallError, ValueError):
 
 
 class Paused(_OneBlock):
-    """The step waits for a person. No error: `except Exception` does not catch it."""
+    """The step waits for a person. No error: `except Exception` does not catch it.
+
+    Attributes:
+        question: what is asked, for a panel to show; None where the message says it all.
+    """
+
+    def __init__(self, message: str, question: Question | None = None) -> None:
+        super().__init__(message)
+        self.question = question
 
     def _render_traceback_(self) -> list[str]:
-        return [f"\x1b[33m{self}\x1b[0m"]
+        return [str(self)]  # one line without colour: front ends put it on a ground of their own

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from resumable_nb.cells import Cell, Record
 from resumable_nb.errors import StoreDamaged, ThreadNotFound
+from resumable_nb.gates import Gates
+from resumable_nb.receipts import Effects
 from resumable_nb.state import Image
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class Fold:
         self.forked_at = 0
         self.calls_done = 0
         self._run_of: dict[int, int] = {}
+        self.effects = Effects()
+        self.gates = Gates()
         self._lost: set[tuple[str | None, Question]] = set()
         self._rows: dict[int, Row] = {}
         self._records: dict[int, Record] = {}
@@ -89,6 +93,12 @@ class Fold:
     def _apply_outputs(self, row: Row) -> None:
         if row.ref_seq:
             self.outputs[row.ref_seq] = row.seq
+
+    def _apply_approval(self, row: Row) -> None:
+        self.gates.apply(row)
+
+    def _apply_effect(self, row: Row) -> None:
+        self.effects.apply(row)
 
     def _apply_step(self, row: Row) -> None:
         if row.phase == "started":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from resumable_nb import randomness, values
 from resumable_nb.cells import Cell, Spent
-from resumable_nb.errors import CallsInFlight, StateError, ValueNotStorable
+from resumable_nb.errors import CallsInFlight, Paused, StateError, ValueNotStorable
 from resumable_nb.journal import Row
 from resumable_nb.state.model import AFTER_UPDATE
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from resumable_nb.state import Image
     from resumable_nb.thread import Thread
 
+_ENDED: dict[type[BaseException], str] = {Paused: "waiting"}
 COMPLETING = ("done", "failed", "partial", "interrupted", "lost")
 
 
@@ -44,11 +45,34 @@ class Scope:
     """The ground that calls stand on outside any step: they go live, are recorded for the accounts, never replayed."""
 
     step: str | None = None
+    cell_id: str | None = None
 
     def __init__(self, thread: Thread) -> None:
         self.thread = thread
         self.notices: list[str] = []
         self.uses_state = False
+        self.gates_asked: set[int] = set()
+        self._numbers: dict[tuple[str, str], set[int]] = {}
+        self._numbering = threading.Lock()
+
+    def begin(self, cell_id: str) -> None:
+        """An ordinary cell begins: gates in it are counted from 0."""
+        self.cell_id, self.uses_state = cell_id, False
+        self.gates_asked.clear()
+        self._numbers.clear()
+
+    def number(self, kind: str, key: str) -> int:
+        """The next free number for a question in this run of the step or cell, however it was answered before."""
+        with self._numbering:
+            used = self._numbers.setdefault((kind, key), set())
+            number = next(n for n in range(len(used) + 1) if n not in used)
+            used.add(number)
+            return number
+
+    def give_back(self, kind: str, key: str, number: int) -> None:
+        """What was numbered did not come to an end: the next attempt is the same question."""
+        with self._numbering:
+            self._numbers.get((kind, key), set()).discard(number)
 
     def claim(self, key: str, *, kind: str = "llm", request: str = "") -> Claim:  # noqa: ARG002 - as in a step
         """The next free number for this question, with the recorded answer if there is one."""
@@ -143,6 +167,7 @@ class Run(Scope):
         super().__init__(thread)
         self.cell, self.key, self.entry, self.image = cell, key, entry, image
         self.step: str | None = cell.step
+        self.cell_id: str | None = cell.cell_id
         self.started_seq: int | None = None
         self.account = _Account()
         self.began = time.monotonic()
@@ -299,7 +324,7 @@ class Run(Scope):
         message, _ = values.redact(str(error)[:500].encode())
         return Row(
             kind="step",
-            phase="failed" if isinstance(error, Exception) else "interrupted",
+            phase="failed" if isinstance(error, Exception) else _ENDED.get(type(error), "interrupted"),
             step=self.step,
             cell_id=self.cell.cell_id,
             key=self.key,
@@ -328,6 +353,12 @@ class Run(Scope):
             return []
         requests = self.thread.requests(left)
         return [(request, requests) for request in asked]
+
+    @property
+    def began_before(self) -> bool:
+        """Whether an earlier run of the step left answers or receipts."""
+        fold, cell = self.thread.fold, self.cell
+        return bool(fold.answers(cell) or fold.effects.of_step(cell.step, cell.cell_id))
 
     @property
     def claimed(self) -> int:

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from resumable_nb import failpoints, scope, values
+from resumable_nb.asking import Question
 from resumable_nb.binding import Binder
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
 from resumable_nb.commit import failed_again, report, state_facts, take_notices
 from resumable_nb.errors import (
     NameTaken,
+    Paused,
+    Rejected,
     ResumableError,
     StateError,
     StateMismatch,
@@ -200,16 +203,9 @@ class Kernel:
         if problem is not None:
             if cell.step is not None or STATE in {*cell.code.loads, *cell.code.writes}:
                 raise problem
-            return Decision(
-                "plain", f"{problem}. This cell, which uses no state, runs all the same"
-            )
+            return Decision("plain", f"{problem}. This cell, which uses no state, runs all the same")
         self._know_notebook(order)
         self._follow_state_class()
-        if cell.approve is not None:
-            raise UsageError(
-                "Gates (`--approve`) are not part of this version: the step was not run. Take the option away, and "
-                "decide in a cell of its own before this one."
-            )
         self.places.arrive(cell, order)
         above = self.places.above(cell, order)
         self._refuse_twins(cell, above)
@@ -295,7 +291,7 @@ class Kernel:
     # ------------------------------------------------------------------ ordinary cells
     def _begin_plain(self, start: _Start) -> Decision:
         self.places.ran.pop(start.cell.cell_id, None)
-        self._outside.uses_state = False
+        self._outside.begin(start.cell.cell_id)
         self.running = self._watch(start, self._outside)
         return Decision("plain", "\n".join(self._take_lines()))
 
@@ -336,11 +332,34 @@ class Kernel:
         self._restore_random(run, cell, key, found)
         if found is None:
             fold.unfinished.add(cell.cell_id)
+        self._gate(start, run, found)
         self.places.ran.pop(cell.cell_id, None)
         self.running = self._watch(start, run)
         self.running.found = found
         scope.enter(run)
         return Decision("run", "\n".join(why))
+
+    def _gate(self, start: _Start, run: Run, found: Record | None) -> None:
+        """`--approve`: the body runs only after a person's yes, given for this code, these inputs and this state.
+
+        Raises:
+            Paused: nobody has decided yet.
+            Rejected: they said no.
+        """
+        if start.cell.approve is None:
+            return
+        inputs = {n: f and {"value": f.summary, "digest": f.digest} for n, f in start.before.items() if n != STATE}
+        about = {"code": start.cell.code.digest, "inputs": inputs, "state": start.image.digest}
+        question = Question.about(run, start.cell.approve, None, default=about)
+        if found is not None and question.gate() is None:
+            return  # it was done before anybody wanted to be asked; now it only rebuilds its names
+        try:
+            question.pass_or_pause()
+        except BaseException as stop:
+            self._set_state(start.image)
+            if isinstance(stop, (Paused, Rejected)):
+                self.thread.append(run.failed_row(stop))
+            raise
 
     def _restore_random(self, run: Run, cell: Cell, key: str, found: Record | None) -> None:
         fold = self.thread.fold
@@ -560,7 +579,8 @@ class Kernel:
         lines: list[str] = []
         self._back_to_entry(running)
         if isinstance(running.scope, Run):
-            lines = report(running.scope) + (failed_again(running.scope) if isinstance(error, Exception) else [])
+            again = isinstance(error, Exception) and not isinstance(error, Rejected)
+            lines = report(running.scope) + (failed_again(running.scope) if again else [])
             lines += self._write_failed(running, running.scope, error)
         self._end(running)
         self._follow_state_class()

@@ -99,7 +99,7 @@ WITH c AS (
     SELECT thread_id, seq, parent_seq, ts, step, in_lineage, false AS is_progress, changes FROM checkpoints
     UNION ALL
     SELECT thread_id, seq, parent_seq, ts, step, false, true, changes FROM journal
-    WHERE kind IN ('llm', 'call', 'effect') AND changes IS NOT NULL),
+    WHERE kind IN ('llm', 'call', 'effect', 'approval') AND changes IS NOT NULL),
 k AS (
     SELECT *, 'set' AS op, unnest(json_keys(changes, '$.set')) AS field FROM c
     UNION ALL SELECT *, 'append', unnest(json_keys(changes, '$.append')) FROM c
@@ -163,7 +163,7 @@ CREATE MACRO state_at(t, s) AS TABLE
 WITH ch AS MATERIALIZED (
     SELECT seq, kind = 'checkpoint' AS is_checkpoint, coalesce(parent_seq, 0) AS parent, run_seq, changes FROM journal
     WHERE thread_id = t AND seq <= s
-      AND (kind = 'checkpoint' OR (kind IN ('llm', 'call', 'effect') AND changes IS NOT NULL))),
+      AND (kind = 'checkpoint' OR (kind IN ('llm', 'call', 'effect', 'approval') AND changes IS NOT NULL))),
 p AS MATERIALIZED (SELECT * FROM ch ORDER BY seq DESC LIMIT 1),
 base AS (
     SELECT seq, changes, coalesce(min(parent) OVER (ORDER BY seq ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) >= seq, true) AS live

@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from resumable_nb.errors import ResumableError, StepError, UsageError
+from resumable_nb.calls import approval
+from resumable_nb.errors import Paused, ResumableError, StepError, UsageError
 from resumable_nb.notebook import source
 from resumable_nb.notebook.capture import Tee
 from resumable_nb.notebook.failures import handle_groups, leave_groups, main_error
+from resumable_nb.notebook.gate import GateDesk
 from resumable_nb.notebook.interrupts import Wakeup
 from resumable_nb.notebook.order import Notebook, Request
 from resumable_nb.notebook.outputs import OURS, Output, prepare
@@ -86,6 +88,7 @@ class Extension:
         self.parser = source.Parser(shell.input_transformer_manager.transform_cell)
         self.notebook = Notebook(self.parser, path=os.environ.get("JPY_SESSION_NAME"))
         self._rewrite, self._wakeup = source.Rewrite(), Wakeup()
+        self._gates = GateDesk(shell, is_headless=self._is_headless)
         self._run: _Run | None = None
         self._opening: tuple[Kernel, str, str] | None = None
         self._thread_id, self._pid = threading.get_ident(), os.getpid()
@@ -101,11 +104,13 @@ class Extension:
         self.shell.events.register("post_run_cell", self.post_run_cell)
         atexit.register(self._at_exit)
         handle_groups(self.shell)
+        approval.wait_with(self._gates)
 
     def unload(self) -> None:
         """Close the thread, and leave the shell as it was."""
         atexit.unregister(self._at_exit)
         leave_groups(self.shell)
+        approval.wait_no_more_with(self._gates)
         self.leave()
         self._wakeup.stop()
         if self._run is not None and self._run.tee is not None:
@@ -168,6 +173,10 @@ class Extension:
         if info is not None and (not info.store_history or info.raw_cell != content.get("code")):
             return None
         return Request(content.get("code", ""), metadata.get("cellId"), metadata, parent["header"]["msg_id"])
+
+    def _is_headless(self) -> bool:
+        """Whether no person sits before this: the cell was sent by `resumable-nb run`."""
+        return self._run is not None and bool(self._run.request.metadata.get("runner"))
 
     def _front_path(self) -> str | None:
         found = self.shell.user_ns.get("__vsc_ipynb_file__")
@@ -286,6 +295,8 @@ class Extension:
         run, self._run = self._run, None
         assert run is not None
         self._wakeup.stop()
+        if isinstance(error, Paused) and error.question is not None and not run.request.metadata.get("runner"):
+            self._gates.show(error.question)
         kernel = run.kernel if run.kernel is self.kernel else None
         if kernel is not None and error is not None:
             with self._telling():

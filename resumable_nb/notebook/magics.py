@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from resumable_nb import gates, receipts
 from resumable_nb.errors import UsageError
 from resumable_nb.journal import Row
 from resumable_nb.notebook import panels, source
@@ -45,6 +46,11 @@ HELP = """Durable steps, and threads of research.
     %resumable diff A B          what differs between the states at two checkpoints
     %resumable fork SEQ NEW      a new thread NEW that starts with this one up to row SEQ
     %resumable fresh NAME        retire the answers of a step: it runs and asks anew
+    %resumable approve NAME [--comment TEXT] [--payload JSON] [--gate ROW]
+    %resumable reject NAME [--comment TEXT] [--gate ROW]
+        decide what the step NAME waits for (outside steps: NAME is the question itself); run its cell again to go on
+    %resumable settle KEY --happened RECEIPT | --did-not-happen
+        say what became of an effect in doubt; run its cell again to go on
     %resumable trust             show what steps of this thread showed in full, as if you had run them
     %resumable sql SELECT ...    ask the store; gives a DataFrame
     %resumable close             leave the thread
@@ -63,6 +69,9 @@ USAGES = {
     "diff": "%resumable diff A B   (two checkpoints, as `%resumable history` numbers them)",
     "fork": "%resumable fork SEQ NEW   (a row of this thread, and a name for the new one)",
     "fresh": "%resumable fresh NAME",
+    "approve": "%resumable approve NAME [--comment TEXT] [--payload JSON] [--gate ROW]",
+    "reject": "%resumable reject NAME [--comment TEXT] [--gate ROW]",
+    "settle": "%resumable settle KEY --happened RECEIPT | --did-not-happen [--comment TEXT]",
     "trust": "%resumable trust",
     "sql": "%resumable sql SELECT ...",
     "close": "%resumable close",
@@ -114,6 +123,12 @@ class Commands:
             return self.sql(rest)
         expand: Callable[[str], object] = self._extension.shell.var_expand
         words = source.words(rest, f"usage: {USAGES[command]}")
+        if command in (
+            "approve",
+            "reject",
+            "settle",
+        ):  # JSON is full of braces, and a decision is taken as it was typed
+            expand = str
         expanded = [str(expand(word)) for word in words]
         do: Callable[[list[str]], object] = getattr(self, command)
         return do(expanded)
@@ -195,6 +210,47 @@ class Commands:
         self._thread().fresh(name)
         self._extension.say([f"`{name}` will run and ask anew; receipts of its effects stay."])
 
+    def approve(self, words: list[str]) -> None:
+        """Say yes to what a step waits for."""
+        self._decide("approve", words, "--payload")
+
+    def reject(self, words: list[str]) -> None:
+        """Say no to what a step waits for."""
+        self._decide("reject", words)
+
+    def _decide(self, command: str, words: list[str], *more: str) -> None:
+        arguments = _Arguments(command, "NAME")
+        for option in ("--comment", *more):
+            arguments.add_argument(option, default="" if option == "--comment" else None)
+        arguments.add_argument("--gate", type=int)
+        found = vars(arguments.read(words))
+        thread, name, gate_seq = self._thread(), found.pop("NAME"), found.pop("gate")
+        yes = command == "approve"
+        gate = gates.decide(thread.store, thread.thread_id, name, approve=yes, gate_seq=gate_seq, **found)
+        thread.session.refresh()
+        self._extension.say([f"{gate} is {gate.decision}. Run its cell again, or Run All, to go on."])
+
+    def settle(self, words: list[str]) -> None:
+        """Say what became of an effect in doubt."""
+        arguments = _Arguments("settle", "KEY")
+        arguments.add_argument("--happened")
+        arguments.add_argument("--did-not-happen", action="store_true")
+        arguments.add_argument("--comment", default="")
+        found = arguments.read(words)
+        if (found.happened is None) != found.did_not_happen:
+            raise UsageError(f"Say one of --happened RECEIPT and --did-not-happen.\nusage: {USAGES['settle']}")
+        thread = self._thread()
+        effect = receipts.settle(
+            thread.store,
+            thread.thread_id,
+            found.KEY,
+            happened=not found.did_not_happen,
+            receipt=found.happened or None,
+            comment=found.comment,
+        )
+        thread.session.refresh()
+        self._extension.say([f"`{found.KEY}` {effect.standing}. Run its cell again, or Run All, to go on."])
+
     def close(self, words: list[str]) -> None:
         """Leave the thread."""
         _Arguments("close").read(words)
@@ -241,6 +297,9 @@ class Commands:
         match before:
             case ["fresh"]:
                 return self._step_names()
+            case ["approve" | "reject"]:
+                waiting = self._extension.kernel.thread.fold.gates.waiting() if self._extension.kernel else []
+                return _quoted(dict.fromkeys(gate.name for gate in waiting))
             case ["open", *_, "--state"]:
                 return self._state_classes()
             case ["open", *_, "--db"]:
@@ -253,11 +312,15 @@ class Commands:
         kernel = self._extension.kernel
         known = kernel.thread.fold.step_names() if kernel else []
         names = dict.fromkeys([*self._extension.notebook.steps(), *known])
-        return [name if name.split() == [name] else f'"{name}"' for name in names]
+        return _quoted(names)
 
     def _state_classes(self) -> list[str]:
         names = self._extension.shell.user_ns.items()
         return sorted(n for n, v in names if isinstance(v, type) and issubclass(v, State) and not n.startswith("_"))
+
+
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [name if name.split() == [name] else f'"{name}"' for name in names]
 
 
 def register(extension: Extension) -> Callable[[], None]:

@@ -26,6 +26,7 @@ class StepSummary:
         at: when it ended (UTC), if it is done.
         answered: calls whose answers are recorded.
         gained: what the state has from an unfinished run, such as `17 findings`.
+        waits_for: the questions that a person has to answer before it goes on.
     """
 
     name: str
@@ -35,10 +36,13 @@ class StepSummary:
     spent: Spent = field(default_factory=Spent)
     answered: int = 0
     gained: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.stands != "unfinished":
             return f"`{self.name}`, {self.stands}"
+        if self.waits_for:
+            return f"`{self.name}` waits for a decision: {' '.join('; '.join(self.waits_for).split())}"
         so_far = [f"{self.answered} call{'s' * (self.answered != 1)} answered", *self.gained]
         return f"`{self.name}`, unfinished: {', '.join(so_far)} so far"
 
@@ -99,13 +103,14 @@ def _step(thread: Thread, name: str) -> StepSummary:
     cell_id = fold.holder(name)
     if cell_id is None:
         return StepSummary(name, "not done")
-    answered = len(fold.answers(Cell(cell_id, name, "")))
+    answered = sum(kind != "approval" for kind, *_ in fold.answers(Cell(cell_id, name, "")))
     started = next((row for row in fold.latest_started() if row.cell_id == cell_id and row.step == name), None)
     if started is not None:
         progress = fold.progress_of(started.seq)
         entry = fold.image(started.parent_seq or 0)
         gained = _lists(fold.image(progress[-1]), entry) if progress else []
-        return StepSummary(name, "unfinished", answered=answered, gained=tuple(gained))
+        waits_for = tuple(gate.message for gate in fold.gates.waiting_of(step=name, cell_id=cell_id))
+        return StepSummary(name, "unfinished", answered=answered, gained=tuple(gained), waits_for=waits_for)
     record = fold.latest(cell_id)
     if record is None or record.cell.step != name or record.seq not in fold.chain_set or not fold.stands(record):
         return StepSummary(name, "not done", answered=answered)

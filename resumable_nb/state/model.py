@@ -8,6 +8,7 @@ import operator
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,6 +26,19 @@ os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_
 
 AFTER_UPDATE: list[Callable[[Any], None]] = []
 """Called with the state after each `update`: the engine keeps apart what branches of a step put in."""
+
+
+_deferred: ContextVar[list[tuple[Any, dict[str, Any]]] | None] = ContextVar("resumable_nb_deferred", default=None)
+
+
+@contextlib.contextmanager
+def deferred(updates: list[tuple[Any, dict[str, Any]]]) -> Iterator[None]:
+    """In this context `update` only puts down what it is given: branches are merged in the order of their inputs."""
+    token = _deferred.set(updates)
+    try:
+        yield
+    finally:
+        _deferred.reset(token)
 
 
 class State(BaseModel):
@@ -74,6 +88,10 @@ class State(BaseModel):
         fields = schema.fields_of(type(self))
         for name in changes:
             self._known(name)
+        if (later := _deferred.get()) is not None:
+            where = type(self).__name__
+            later.append((self, {name: _copied(f"{where}.{name}", value) for name, value in changes.items()}))
+            return
         with LOCK:
             appended, put = {}, {}
             for name, value in changes.items():

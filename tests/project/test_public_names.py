@@ -17,7 +17,6 @@ PUBLIC = {
     "open", "OpenAI", "AsyncOpenAI", "http_client", "async_http_client", "ask", "context_message", "durable", "effect",
     "approve", "approval", "resource", "track", "map", "State", "ResearchState",
 }  # fmt: skip
-LATER = {"effect", "approve", "approval", "resource", "track", "map", "durable"}
 HEAVY = {"openai", "pandas", "numpy", "nbclient", "nbformat", "ipywidgets", "httpx2", "bm25s", "xllamacpp", "anthropic"}
 SHELL = (
     "from IPython.core.interactiveshell import InteractiveShell as S; shell = S(); magic = shell.run_line_magic; "
@@ -26,14 +25,8 @@ SHELL = (
 
 
 def test_the_public_names_are_those_of_the_design():
-    """`__all__` holds the names of DESIGN section 9 that are built, and no others."""
-    assert sorted(resumable_nb.__all__) == sorted(PUBLIC - LATER)
-
-
-def test_names_that_are_not_there_yet_are_not_there():
-    """No stub stands in for what a later version brings."""
-    for name in LATER:
-        assert not hasattr(resumable_nb, name)
+    """`__all__` holds the names of DESIGN section 9, and no others."""
+    assert sorted(resumable_nb.__all__) == sorted(PUBLIC)
 
 
 def test_every_public_name_can_be_imported_and_explains_itself():

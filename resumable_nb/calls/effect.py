@@ -1,0 +1,510 @@
+"""Effects: calls that change something outside. Never twice, and never blindly again when it is in doubt.
+
+Rows in the journal, each in one INSERT: `started` with the idempotency key and the hash of the arguments; then the
+call; then `done` with the receipt, together with what the state gained by it. An effect is in doubt if it started and
+has no receipt: after a crash, and after any exception that is not declared to mean that nothing happened.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+from resumable_nb import values
+from resumable_nb.calls import pauses
+from resumable_nb.calls.arguments import Arguments, digest_of, name_of, namespace_of, text_of
+from resumable_nb.calls.family import newest_of_relatives
+from resumable_nb.calls.off_loop import off_loop
+from resumable_nb.calls.resource import probe_before_live
+from resumable_nb.calls.turns import turn, turn_async
+from resumable_nb.errors import StateError, UsageError, ValueNotStorable
+from resumable_nb.failpoints import passing
+from resumable_nb.journal import Row
+from resumable_nb.scope import Scope, scope
+
+if TYPE_CHECKING:
+    from resumable_nb.receipts import Effect
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+KEY = "idempotency_key"
+_WHY_LENGTH = 300
+_RECEIPT_CHARS = 10_000
+
+
+@dataclass
+class EffectRules:
+    """What the decorator was told, and the function."""
+
+    function: Callable[..., Any]
+    key: Callable[..., str] | str
+    lookup: Callable[[str], Any] | None
+    idempotent: bool
+    not_done: tuple[type[BaseException], ...]
+    verify: Callable[[Any], Any] | None
+    approve: str | None
+
+    def __post_init__(self) -> None:
+        self.name = name_of(self.function)
+        self.is_async = inspect.iscoroutinefunction(self.function)
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise UsageError(f"@effect takes a function that returns its receipt, not {self.function!r}.")
+        for label, asked in (("lookup", self.lookup), ("verify", self.verify)):
+            if not self.is_async and inspect.iscoroutinefunction(asked):
+                raise UsageError(f"`{self.name}` is no `async def`, so its {label}= must be none either.")
+        signature = inspect.signature(self.function)
+        taken = signature.parameters
+        kinds = [p for p in taken.values() if p.name != KEY]
+        self.signature = signature.replace(parameters=kinds)
+        self.takes_key = KEY in taken or any(p.kind is p.VAR_KEYWORD for p in kinds)
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """The arguments, defaults filled in.
+
+        Raises:
+            TypeError: The function does not take them. Nothing was started.
+        """
+        found = self.signature.bind(*args, **kwargs)
+        found.apply_defaults()
+        return found
+
+    def key_of(self, call: inspect.BoundArguments) -> str:
+        """The idempotency key. A key function gets those of the arguments that it names."""
+        if isinstance(self.key, str):
+            found = self.key.format_map(call.arguments)
+        else:
+            taken = inspect.signature(self.key).parameters
+            named = {name: value for name, value in call.arguments.items() if name in taken}
+            by_name = all(p.name in named or p.default is not p.empty for p in taken.values()) and all(
+                p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in taken.values()
+            )
+            found = self.key(**named) if by_name else self.key(*call.args, **call.kwargs)
+        if not str(found).strip() or type(found) is not str:
+            raise UsageError(f"The key of `{self.name}` is {found!r}: it must be a text that is not empty.")
+        return found
+
+
+def effect(
+    *,
+    key: Callable[..., str] | str,
+    lookup: Callable[[str], Any] | None = None,
+    idempotent: bool = False,
+    not_done: tuple[type[BaseException], ...] | type[BaseException] = (),
+    verify: Callable[[Any], Any] | None = None,
+    approve: str | None = None,
+) -> Callable[[F], F]:
+    """Declare a function that changes something outside: it runs once for each key in a thread and all its forks.
+
+    What the function returns is its receipt. Asked again with the same key and arguments, in any run of any step, it
+    gives the receipt and does not run; with other arguments it stops. The receipt is in the store when it returns, and
+    in `state.receipts`.
+
+    It is in doubt after a crash in the middle, and after any exception but those of `not_done`. Then `lookup` settles
+    it; else `idempotent=True` repeats it with the same key; else the step stops, and a person says what happened
+    (`resumable-nb settle KEY --happened RECEIPT` or `--did-not-happen`).
+
+    Args:
+        key: the idempotency key, made of the arguments: a function that names those it needs, or a text such as
+            `"close-{ticket_id}"`. It is passed on to the function as `idempotency_key` if it takes that.
+        lookup: asks the outside world by key: the receipt if it happened, None or False if it did not.
+        idempotent: calling it again with the same key does no harm.
+        not_done: exceptions after which it surely did not happen.
+        verify: asked with the receipt of an earlier session, once, when its step runs again: does it still stand?
+        approve: a question with the arguments in `{}`, put to a person before the call, about exactly these arguments.
+
+    Raises:
+        UsageError: On decorating, if this does not fit; on calling, outside any step.
+    """
+    errors = not_done if isinstance(not_done, tuple) else (not_done,)
+
+    def decorate(function: F) -> F:
+        rules = EffectRules(function, key, lookup, idempotent, errors, verify, approve)
+        wrapper = functools.wraps(function)(_async_wrapper(rules) if rules.is_async else _sync_wrapper(rules))
+        wrapper.__signature__ = rules.signature  # type: ignore[attr-defined]  # what `inspect.signature` looks for
+        return cast("F", wrapper)
+
+    return decorate
+
+
+def _sync_wrapper(rules: EffectRules) -> Callable[..., Any]:
+    def effect_call(*args: Any, **kwargs: Any) -> Any:
+        attempt = Attempt(rules, _running_step(rules), rules.bound(args, kwargs))
+        if rules.approve is not None and not attempt.is_known:
+            from resumable_nb.calls.approval import approve  # the widest imports of this package, seldom needed
+
+            attempt = attempt.approved(approve(attempt.question, attempt.payload).payload)
+        with turn(attempt.place):
+            return _driven(attempt.course())
+
+    return effect_call
+
+
+def _async_wrapper(rules: EffectRules) -> Callable[..., Any]:
+    async def effect_call(*args: Any, **kwargs: Any) -> Any:
+        attempt = Attempt(rules, _running_step(rules), rules.bound(args, kwargs))
+        if rules.approve is not None and not attempt.is_known:
+            from resumable_nb.calls.approval import approval  # as above
+
+            answer = await approval(attempt.question, attempt.payload)
+            attempt = attempt.approved(answer.payload)
+        async with turn_async(attempt.place):
+            return await _driven_async(attempt.course())
+
+    return effect_call
+
+
+def _running_step(rules: EffectRules) -> Scope:
+    running = scope()
+    if running is None or running.step is None:
+        where = "no thread is open" if running is None else "no step is running"
+        raise UsageError(
+            f"`{rules.name}` changes something outside, and {where}, so nothing would keep it from happening twice. "
+            "Call it in a step: a cell that begins with `%%resumable NAME`, or `thread.step(name, fn)`. It was not run."
+        )
+    return running
+
+
+# ------------------------------------------------------------------------------------------ one course, two drivers
+@dataclass(frozen=True)
+class _Asked:
+    """What the course of an effect asks its driver to do: work of the library (blocking), or of the user."""
+
+    work: Callable[[], Any]
+    is_ours: bool = True
+
+
+Course = Generator[_Asked, Any, Any]
+
+
+def _driven(course: Course) -> Any:
+    try:
+        asked = next(course)
+        while True:
+            try:
+                result = asked.work()
+            except BaseException as error:  # noqa: BLE001 - the course says what it means
+                asked = course.throw(error)
+            else:
+                asked = course.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+async def _driven_async(course: Course) -> Any:
+    try:
+        asked = next(course)
+        while True:
+            try:
+                result = await _done_async(asked)
+            except BaseException as error:  # noqa: BLE001 - the course says what it means
+                asked = course.throw(error)
+            else:
+                asked = course.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+async def _done_async(asked: _Asked) -> Any:
+    if asked.is_ours:
+        return await off_loop(asked.work)
+    work = asked.work.func if isinstance(asked.work, partial) else asked.work
+    if not inspect.iscoroutinefunction(work):
+        return await off_loop(asked.work)
+    waiting: Awaitable[Any] = asked.work()
+    return await waiting
+
+
+# ------------------------------------------------------------------------------------------ one call
+_asked_in: weakref.WeakKeyDictionary[Scope, set[str]] = weakref.WeakKeyDictionary()
+_verified_in: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+class Attempt:
+    """One call of an effect in a running step."""
+
+    def __init__(self, rules: EffectRules, running: Scope, call: inspect.BoundArguments) -> None:
+        self._rules, self._scope, self._thread = rules, running, running.thread
+        self._call_with = call
+        self.key = rules.key_of(call)
+        self._arguments: Arguments = dict(call.arguments)
+        self._hash = digest_of(self._arguments, namespace_of(rules.function))
+        self._started_seq: int | None = None
+        self._receipt: dict[str, Any] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._began = time.monotonic()
+        _asked_in.setdefault(running, set()).add(self.key)
+
+    # ------------------------------------------------------------------ what is known
+    @property
+    def place(self) -> tuple[int, str]:
+        """In this process, one at a time may call it."""
+        return id(self._thread), self.key
+
+    @property
+    def _known(self) -> Effect | None:
+        return self._thread.fold.effects.by_key.get(self.key)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has a receipt."""
+        return (found := self._known) is not None and found.standing == "happened"
+
+    def position(self) -> Literal["give", "look up", "run"]:
+        """What is to be done, by what the journal says of the key in this thread and its forks.
+
+        Raises:
+            Paused: A person has to say what happened, or the same key was used with other arguments.
+        """
+        if not self.is_known:
+            self._thread.session.refresh()  # somebody may have settled it from elsewhere
+        found = self._known
+        if not self.is_known and (relative := newest_of_relatives(self._thread, self.key)) is not None:
+            if relative.effect.standing == "happened":
+                self._check_arguments(relative.effect)
+                self._take(relative.effect.facts, relative.blob)
+                self._append_receipt({"from_thread": relative.thread_id})
+                found = self._known
+            elif relative.effect.standing != "did not happen" and (found is None or found.standing != "in doubt"):
+                self._check_arguments(relative.effect)
+                return self._in_doubt(relative.effect, relative.thread_id)
+        if found is None or found.standing == "did not happen":
+            return "run"
+        self._check_arguments(found)
+        return "give" if found.standing == "happened" else self._in_doubt(found, self._thread.thread_id)
+
+    def _in_doubt(self, found: Effect, thread_id: str) -> Literal["look up", "run"]:
+        is_elsewhere = thread_id != self._thread.thread_id
+        if self._rules.idempotent and self._rules.lookup is None:
+            return "run"
+        if self._rules.lookup is None or (is_elsewhere and found.standing == "running"):
+            raise pauses.in_doubt(self, found, thread_id)
+        return "look up"
+
+    def _check_arguments(self, found: Effect) -> None:
+        if found.arguments != self._hash:
+            raise pauses.other_arguments(self, found)
+
+    # ------------------------------------------------------------------ the course of it
+    def course(self) -> Course:
+        """What happens, in order. The driver does what is asked, and sends its result or throws its error in."""
+        position = yield _Asked(self.position)
+        if position == "give":
+            return (yield from self._give())
+        if position == "look up":
+            assert self._rules.lookup is not None
+            receipt = yield _Asked(partial(self._rules.lookup, self.key), is_ours=False)
+            if receipt is not None and receipt is not False:
+                return (yield from self._record(receipt, how="lookup"))
+            yield _Asked(self._write_that_it_did_not_happen)
+        yield _Asked(self._start)
+        try:
+            receipt = yield _Asked(self._run_async if self._rules.is_async else self._run, is_ours=False)
+        except BaseException as error:
+            yield _Asked(partial(self._fail, error))
+            raise
+        return (yield from self._record(receipt))
+
+    def _give(self) -> Course:
+        found = self._known
+        assert found is not None
+        self._take(found.facts, self._thread.blob)
+        if self._is_to_be_verified(found):
+            assert self._rules.verify is not None
+            stands = yield _Asked(partial(self._rules.verify, self._value()), is_ours=False)
+            if not stands:
+                yield _Asked(partial(self._write_doubt, found, "verify= says that it does not stand any more"))
+                raise pauses.gone(self, found)
+            _verified_in.setdefault(self._thread, set()).add(self.key)
+        self._put_into_state()
+        return self._value()
+
+    def _record(self, receipt: Any, *, how: str | None = None) -> Course:
+        self._keep(receipt)
+        self._put_into_state()  # first: the row of the receipt carries what the state gains
+        yield _Asked(partial(self._append_receipt, {"by": how} if how else {}))
+        return self._value()
+
+    # ------------------------------------------------------------------ the call
+    def _arguments_for_the_call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        extra = {KEY: self.key} if self._rules.takes_key else {}
+        return self._call_with.args, {**self._call_with.kwargs, **extra}
+
+    def _run(self) -> Any:
+        args, kwargs = self._arguments_for_the_call()
+        passing("effect.call.before")
+        receipt = self._rules.function(*args, **kwargs)
+        passing("effect.call.after")
+        return receipt
+
+    async def _run_async(self) -> Any:
+        args, kwargs = self._arguments_for_the_call()
+        passing("effect.call.before")
+        receipt = await self._rules.function(*args, **kwargs)
+        passing("effect.call.after")
+        return receipt
+
+    # ------------------------------------------------------------------ rows
+    def _start(self) -> None:
+        probe_before_live(self._scope)
+        self._tell_earlier_receipts()
+        row = self._row("started", request=text_of(self._rules.name, self._arguments), data={"arguments": self._hash})
+        (self._started_seq,) = self._scope.append(row)
+
+    def _append_receipt(self, about: dict[str, Any]) -> None:
+        found = self._known
+        if self._started_seq is None and found is not None and found.standing != "did not happen":
+            self._started_seq = found.started.seq
+        rows = self._thread.value_rows(self._blobs)
+        if self._started_seq is None:  # done elsewhere: this thread has no row of it
+            rows.append(self._row("started", data={"arguments": self._hash, **about}))
+        done = self._row("done", data={**self._receipt, **about})
+        done.ref_seq = self._started_seq or -1
+        self._scope.append(*rows, done)
+
+    def _write_that_it_did_not_happen(self) -> None:
+        found = self._known
+        if found is not None and found.standing != "did not happen":
+            self._scope.append(self._row("not done", ref_seq=found.started.seq, data={"by": "lookup"}))
+
+    def _write_doubt(self, found: Effect, why: str) -> None:
+        self._scope.append(self._row("lost", ref_seq=found.started.seq, data={"why": why}))
+
+    def _fail(self, error: BaseException) -> None:
+        did_not_happen = isinstance(error, self._rules.not_done)
+        text = f"{type(error).__name__}: {error}"[:_WHY_LENGTH].encode("utf-8", "replace")
+        why = {"why": values.redact(text)[0].decode("utf-8", "replace")}
+        self._scope.append(self._row("failed" if did_not_happen else "lost", data=why))
+        if not did_not_happen:
+            error.add_note(pauses.after_error(self))
+
+    def _row(self, phase: str, *, data: dict[str, Any], ref_seq: int | None = None, request: str | None = None) -> Row:
+        return Row(
+            kind="effect",
+            phase=phase,
+            name=self._rules.name,
+            key=self.key,
+            ref_seq=ref_seq or self._started_seq,
+            duration_ms=None if phase == "started" else (time.monotonic() - self._began) * 1e3,
+            request=request,
+            data=json.dumps(data),
+        )
+
+    # ------------------------------------------------------------------ the receipt
+    def _keep(self, receipt: Any) -> None:
+        """Its stored form; its text if it has none: it happened, and that must not be lost."""
+        try:
+            encoded = values.encode(receipt, path=f"the receipt of {self._rules.name}")
+            self._receipt, self._blobs = {"receipt": json.loads(encoded.text)}, encoded.blobs
+        except ValueNotStorable as error:
+            text, _ = values.redact(repr(receipt)[:_RECEIPT_CHARS].encode("utf-8", "replace"))
+            self._receipt, self._blobs = {"receipt": text.decode("utf-8", "replace"), "is_text": True}, {}
+            self._scope.notice(
+                f"`{self._rules.name}` ({self.key}) happened, and {error}. Its text is kept, and given back; return "
+                "plain values instead"
+            )
+
+    def _take(self, facts: dict[str, Any], blob: Callable[[str], bytes]) -> None:
+        """The receipt as another row has it."""
+        self._receipt = {"receipt": facts.get("receipt")} | {name: True for name in ("is_text",) if name in facts}
+        value = values.decode(
+            json.dumps(self._receipt["receipt"]), blob, self._thread.resolve, what=f"the receipt of {self.key!r}"
+        )
+        self._blobs = values.encode(value).blobs
+
+    def _value(self) -> Any:
+        """The receipt, made anew each time."""
+        return values.decode(
+            json.dumps(self._receipt["receipt"]),
+            lambda key: self._blobs[key],
+            self._thread.resolve,
+            what=f"the receipt of {self.key!r}",
+        )
+
+    def _put_into_state(self) -> None:
+        """`state.receipts` gets it, once: a run that only finds the receipt ends with the same state."""
+        state = self._thread.live.state
+        if "receipts" not in type(state).model_fields:
+            return
+        try:
+            if not any(isinstance(r, dict) and r.get("key") == self.key for r in getattr(state, "receipts", ())):
+                state.update(receipts=[{"effect": self._rules.name, "key": self.key, "receipt": self._value()}])
+        except StateError as error:
+            self._scope.notice(f"`{self._rules.name}` ({self.key}) happened; its receipt is not in the state: {error}")
+
+    # ------------------------------------------------------------------ what people are told
+    def _is_to_be_verified(self, found: Effect) -> bool:
+        if self._rules.verify is None or self.key in _verified_in.get(self._thread, ()):
+            return False
+        row = found.settled
+        by_person = found.facts.get("by") not in (None, "lookup")
+        return row is not None and row.session_id != self._thread.session.session_id and not by_person
+
+    def _tell_earlier_receipts(self) -> None:
+        cell_id = getattr(self._scope, "cell_id", None)
+        asked = _asked_in.get(self._scope, set())
+        earlier = [
+            f"`{e.started.key}` ({json.dumps(e.facts.get('receipt'), ensure_ascii=False)[:80]})"
+            for e in self._thread.fold.effects.of_step(self._scope.step, cell_id)
+            if e.started.key not in asked
+        ]
+        if earlier:
+            more = f" and {len(earlier) - 5} more" if len(earlier) > 5 else ""
+            self._scope.notice(
+                f"before `{self.key}`: an earlier run of this step did what this one had not asked for by then: "
+                f"{', '.join(earlier[:5])}{more}. That stands"
+            )
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self._rules.name
+
+    @property
+    def step(self) -> str | None:
+        """The step that it is in."""
+        return self._scope.step
+
+    @property
+    def path(self) -> str:
+        """The store's file."""
+        return str(self._thread.store.path)
+
+    @property
+    def thread_id(self) -> str:
+        """The thread."""
+        return self._thread.thread_id
+
+    @property
+    def has_lookup(self) -> bool:
+        """Whether the outside world can be asked."""
+        return self._rules.lookup is not None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it may just be repeated."""
+        return self._rules.idempotent
+
+    # ------------------------------------------------------------------ approval
+    @property
+    def question(self) -> str:
+        """What a person is asked before it."""
+        assert self._rules.approve is not None
+        return self._rules.approve.format_map(self._arguments)
+
+    @property
+    def payload(self) -> Arguments:
+        """What they approve: exactly these arguments."""
+        return dict(self._arguments)
+
+    def approved(self, payload: Arguments) -> Attempt:
+        """The call as it was approved; a person may have edited the arguments."""
+        call = self._call_with
+        call.arguments.update(payload)
+        return Attempt(self._rules, self._scope, call)

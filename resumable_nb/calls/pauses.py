@@ -1,0 +1,64 @@
+"""What a person is told when an effect cannot go on without them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from resumable_nb.errors import Paused
+
+if TYPE_CHECKING:
+    from resumable_nb.calls.effect import Attempt
+    from resumable_nb.receipts import Effect
+
+
+def in_doubt(attempt: Attempt, found: Effect, thread_id: str) -> Paused:
+    """It started, and nobody knows whether it happened."""
+    when = f"{found.started.ts:%Y-%m-%d %H:%M} UTC"
+    where = "" if thread_id == attempt.thread_id else f" in thread {thread_id!r}, a fork of the same research,"
+    if found.standing == "running" and where:
+        return Paused(
+            f"`{attempt.name}` with the key `{attempt.key}` has started{where} at {when} and has not ended: it runs "
+            f"now, or its process died. It was not run here. Run its step in {thread_id!r} first, then this one again."
+        )
+    return Paused(
+        f"`{attempt.name}` with the key `{attempt.key}` was started{where} at {when}, and nobody knows whether it "
+        f"happened. It was not run again. Look outside, then say what you found: {_commands(attempt, thread_id)} Then "
+        "run this step again."
+    )
+
+
+def other_arguments(attempt: Attempt, found: Effect) -> Paused:
+    """The key is taken."""
+    state = {"happened": "it happened", "did not happen": "it did not happen"}.get(found.standing, "it is in doubt")
+    return Paused(
+        f"The key `{attempt.key}` of `{attempt.name}` was used before with other arguments (row {found.started.seq}, "
+        f"step `{found.started.step}`; {state}). Nothing was run. If this is another action, make its key another one, "
+        "of all the arguments that tell it apart; if it is the same one, call it with the arguments of then."
+    )
+
+
+def gone(attempt: Attempt, found: Effect) -> Paused:
+    """`verify=` says no."""
+    return Paused(
+        f"`{attempt.name}` with the key `{attempt.key}` was done (row {found.started.seq}), and `verify=` says that it "
+        f"does not stand any more. It was not run again. If it shall be, or if it stands after all: "
+        f"{_commands(attempt, attempt.thread_id)} Then run this step again."
+    )
+
+
+def after_error(attempt: Attempt) -> str:
+    """A note on the exception that an effect raised."""
+    if attempt.has_lookup:
+        then = "the next run looks it up by its key"
+    elif attempt.repeats:
+        then = "the next run repeats it with the same key"
+    else:
+        then = "the next run stops and asks you. Exceptions that mean that nothing happened belong into `not_done=`"
+    return f"Whether `{attempt.name}` ({attempt.key}) happened is in doubt: {then}."
+
+
+def _commands(attempt: Attempt, thread_id: str) -> str:
+    parts = ["resumable-nb", "settle", attempt.key, "--thread", thread_id, "--db", attempt.path]
+    settle = " ".join(map(shlex.quote, parts))
+    return f"`{settle} --happened RECEIPT` or `{settle} --did-not-happen`."

@@ -1,0 +1,182 @@
+"""What the journal says of effects, by their idempotency keys; and the way to settle one that is in doubt.
+
+In the journal an effect is a row `started`. What completes it is `done` (it happened; `data` has the receipt), `failed`
+or `not done` (it did not happen), or `lost` (nobody knows). The first row that knows stands; a later `lost` row puts it
+in doubt again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from resumable_nb import values
+from resumable_nb.errors import AlreadyDecided, NotAsked, UsageError
+from resumable_nb.gates import who
+from resumable_nb.journal import Row
+
+if TYPE_CHECKING:
+    from resumable_nb.journal import Store
+
+Standing = Literal["happened", "did not happen", "in doubt", "running"]
+_STANDING: dict[str, Standing] = {
+    "done": "happened",
+    "failed": "did not happen",
+    "not done": "did not happen",
+    "lost": "in doubt",
+}
+
+
+@dataclass
+class Effect:
+    """The newest attempt at one effect.
+
+    Attributes:
+        started: its first row.
+        settled: the row that its standing comes from.
+    """
+
+    started: Row
+    settled: Row | None = None
+    standing: Standing = "running"
+
+    def take(self, row: Row) -> None:
+        """Take a completing row in. Once it is known what happened, only doubt changes that."""
+        new = _STANDING.get(row.phase)
+        if new is not None and (self.standing in ("running", "in doubt") or new == "in doubt"):
+            self.settled, self.standing = row, new
+
+    @property
+    def arguments(self) -> str:
+        """The hash of its arguments."""
+        return str(_data(self.started).get("arguments", ""))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the row that settled it says: `receipt`, `is_text`, `by`, `at`."""
+        return {} if self.settled is None else _data(self.settled)
+
+
+@dataclass
+class Effects:
+    """All effects of a thread by key."""
+
+    by_key: dict[str, Effect] = field(default_factory=dict)
+    _by_seq: dict[int, Effect] = field(default_factory=dict)
+
+    def apply(self, row: Row) -> None:
+        """Take a row of an effect in."""
+        if row.phase == "started" and row.key is not None:
+            self.by_key[row.key] = self._by_seq[row.seq] = Effect(row)
+        elif row.ref_seq in self._by_seq:
+            self._by_seq[row.ref_seq].take(row)
+
+    def of_step(self, step: str | None, cell_id: str | None) -> list[Effect]:
+        """The effects of a step that happened, in their order."""
+        mine = [e for e in self.by_key.values() if e.started.cell_id == cell_id or e.started.step == step]
+        return [effect for effect in mine if effect.standing == "happened"]
+
+
+def _data(row: Row) -> dict[str, Any]:
+    found = json.loads(row.data) if row.data else {}
+    return found if isinstance(found, dict) else {}
+
+
+def folded(rows: Iterable[Row]) -> Effects:
+    """The effects of these rows."""
+    effects = Effects()
+    for row in rows:
+        if row.kind == "effect":
+            effects.apply(row)
+    return effects
+
+
+# ------------------------------------------------------------------------------------------ settling by a person
+def settle(
+    store: Store, thread_id: str, key: str, *, happened: bool, receipt: str | None = None, comment: str = ""
+) -> Effect:
+    """Say what became of an effect in doubt. The first word stands; who said it, and when, is kept with it.
+
+    The next run of its step takes it from there: with the receipt, without running it again; or it runs with the same
+    key.
+
+    Args:
+        store: where the thread is.
+        thread_id: the thread. It may be open elsewhere.
+        key: the idempotency key.
+        happened: whether the outside world has it.
+        receipt: what the outside world answered: JSON, or any text.
+        comment: free text.
+
+    Returns:
+        The effect as it stands now.
+
+    Raises:
+        NotAsked: There is no such effect, or it is not in doubt: it runs, or its process died and the thread was not
+            opened since.
+        AlreadyDecided: It is known what became of it.
+        UsageError: A receipt for what did not happen.
+    """
+    if receipt is not None and not happened:
+        raise UsageError("A receipt is for what happened: give one of --happened RECEIPT and --did-not-happen.")
+    visitor = store.visitor(thread_id)
+    effects = folded(visitor.read(kinds=("effect",)))
+    effect = effects.by_key.get(key)
+    _check_in_doubt(effects, effect, key, thread_id)
+    assert effect is not None
+    data: dict[str, Any] = {"by": who(), "at": datetime.now(UTC).isoformat(timespec="seconds"), "comment": comment}
+    if happened:
+        data["receipt"] = _parsed(receipt)
+    started = effect.started
+    row = Row(
+        kind="effect",
+        phase="done" if happened else "not done",
+        step=started.step,
+        cell_id=started.cell_id,
+        name=started.name,
+        key=key,
+        ref_seq=started.seq,
+        run_seq=started.run_seq,
+        data=json.dumps(data),
+    )
+    visitor.append(row)
+    now = folded(visitor.read(kinds=("effect",))).by_key[key]
+    if now.settled is None or now.settled.seq != row.seq:
+        raise _already(now)
+    return now
+
+
+def _check_in_doubt(effects: Effects, effect: Effect | None, key: str, thread_id: str) -> None:
+    if effect is None or effect.standing == "running":
+        waiting = [f"`{k}`" for k, e in effects.by_key.items() if e.standing == "in doubt"]
+        told = f"In doubt: {', '.join(waiting)}." if waiting else "No effect is in doubt."
+        if effect is None:
+            raise NotAsked(f"Thread {thread_id!r} has no effect with the key {key!r}. {told}")
+        raise NotAsked(
+            f"The effect {key!r} has started and not ended: it runs now, or its process died. Run its step again; if "
+            f"it is in doubt then, settle it. {told} Nothing was changed."
+        )
+    if effect.standing != "in doubt":
+        raise _already(effect)
+
+
+def _already(effect: Effect) -> AlreadyDecided:
+    facts = effect.facts
+    by = f", as {facts['by']} said at {facts['at']}" if "by" in facts else ""
+    return AlreadyDecided(
+        f"It is known of the effect {effect.started.key!r}: it {effect.standing}{by}. That stands; nothing was changed."
+    )
+
+
+def _parsed(receipt: str | None) -> Any:
+    """JSON as it is, any other text as a text; never a secret."""
+    if receipt is None:
+        return None
+    clean = values.redact(receipt.encode("utf-8", "replace"))[0].decode("utf-8", "replace")
+    try:
+        return json.loads(values.encode(json.loads(clean)).text)
+    except (ValueError, TypeError):
+        return clean

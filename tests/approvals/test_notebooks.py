@@ -1,0 +1,201 @@
+"""Gates in a real kernel: the quiet stop, the panel, the wait of a cell, and decisions from elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resumable_nb.gates import decide
+from resumable_nb.journal import Store
+from tests.notebook.screen import OPEN, Screen, Shown, screen
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+HIT = "_ = open('hits', 'a').write('x')\n"
+GATED = f'%%resumable send --approve "Send <b>it</b>?"\n{HIT}x = n'
+CLICK = (
+    "import asyncio as _asyncio, gc as _gc\n"
+    "from resumable_nb.notebook.gate import GatePanel as _GatePanel\n"
+    "def _panel():\n    return [o for o in _gc.get_objects() if isinstance(o, _GatePanel)][-1]\n"
+)
+
+
+@pytest.fixture
+def nb(tmp_path: Path) -> Iterator[Screen]:
+    """A notebook with a kernel of its own."""
+    with screen(tmp_path, open=OPEN) as found:
+        yield found
+
+
+def hits(found: Screen) -> int:
+    path = found.folder / "hits"
+    return len(path.read_text()) if path.exists() else 0
+
+
+def start(nb: Screen, **cells: str) -> None:
+    nb.cells = {"open": OPEN} | cells
+    nb.save()
+
+
+def panels(shown: Shown) -> list[dict[str, Any]]:
+    return [o["data"] for o in shown.outputs if WIDGET in o.get("data", {})]
+
+
+def approvals(nb: Screen) -> list[tuple[Any, ...]]:
+    store = Store.open(nb.folder / "t.duckdb", create=False)
+    rows = store.rows("SELECT phase, name, comment FROM approvals ORDER BY seq")[1]
+    store.close()
+    return rows
+
+
+def wait_until_asked(nb: Screen) -> None:
+    deadline = time.monotonic() + 60
+    while not any(phase == "waiting" for phase, *_ in approvals(nb)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_a_gated_step_waits_over_a_kill_and_runs_once_approved(nb: Screen) -> None:
+    """`--approve`: Run All stops quietly with a panel; so it does after SIGKILL; after a yes the body runs once."""
+    start(nb, n="n = 1", send=GATED, after="print('after', x)")
+    first = nb.run_all()
+    nb.restart()
+    second = nb.run_all()
+    assert "`send` waits for a decision: Send <b>it</b>?" in second["open"].said
+    for shown in (first, second):
+        assert list(shown)[-1] == "send"
+        assert shown["send"].error.startswith("Paused: `send`")
+        assert len(panels(shown["send"])) == 1
+        assert "Send <b>it</b>?" in panels(shown["send"])[0]["text/plain"]
+        assert "<b>it</b>" not in panels(shown["send"])[0]["text/html"]
+        assert "Traceback" not in shown["send"].text()
+    assert hits(nb) == 0
+    assert nb.execute("%resumable approve send --comment fine").status == "ok"
+    done = nb.run_all()
+    again = nb.run_all()
+    assert done["after"].text() == again["after"].text() == "after 1\n"
+    assert hits(nb) == 1
+    assert approvals(nb) == [("approved", "Send <b>it</b>?", "fine")]
+    assert nb.value("state.decisions[0]['comment']") == "fine"
+
+
+def test_a_gated_step_asks_again_for_other_code_or_inputs(nb: Screen) -> None:
+    """A yes to `--approve` is for the code, the inputs and the state that it was given for."""
+    start(nb, n="n = 1", send=GATED)
+    nb.run_all()
+    nb.execute("%resumable approve send")
+    nb.cells["n"] = "n = 2"
+    nb.save()
+    assert nb.run_all()["send"].error.startswith("Paused")
+    nb.execute("%resumable reject send --comment 'not this'")
+    rejected = nb.run_all()["send"]
+    assert rejected.error.startswith("Rejected")
+    assert "not this" in rejected.error
+    assert hits(nb) == 0
+    nb.cells["n"] = "n = 1"
+    nb.save()
+
+    assert nb.run_all()["send"].status == "ok"
+    assert hits(nb) == 1
+
+
+def test_a_click_decides_for_the_next_run(nb: Screen) -> None:
+    """A click in the panel of a stopped cell records the decision, comment and edit; more clicks change nothing."""
+    start(
+        nb,
+        i="from resumable_nb import approve",
+        s="%%resumable s\np = approve('Plan?', {'n': [1, 2]}).payload\nprint(p)",
+    )
+    nb.run_all()
+    click = CLICK + (
+        "p = _panel(); p.comment.value = 'shorter'; p.edit.click(); p.editor.value = '{\"n\": ['; p.approve.click()\n"
+        "said = p.said.value; p.editor.value = '{\"n\": [3]}'; p.approve.click(); p.decide(approve=False)\n"
+        "print(said); print(p.said.value, p.approve.disabled)"
+    )
+    said = nb.execute(click, store_history=False).text()
+
+    assert "The payload is no JSON" in said
+    assert "approved after an edit by" in said
+    assert said.strip().endswith("True")
+    assert nb.run_all()["s"].text().endswith("{'n': [3]}\n")
+    assert approvals(nb) == [("approved", "Plan?", "shorter")]
+
+
+@pytest.mark.parametrize("head", ["", "%%resumable s\n"], ids=["ordinary cell", "step"])
+def test_a_cell_that_awaits_goes_on_by_a_click(nb: Screen, head: str) -> None:
+    """`await approval(…)` waits, takes the click that comes, and goes on by itself; a restart asks no more."""
+    cell = head + "print(bool(await approval('Go?', {'n': 1})))"
+    start(nb, i="from resumable_nb import approval", a=cell)
+    nb.run("open", "i")
+    nb.execute(
+        CLICK + "async def _later():\n    await _asyncio.sleep(2)\n    _panel().approve.click()\n", store_history=False
+    )
+    nb.execute("_task = _asyncio.create_task(_later())", store_history=False)
+    shown = nb.run("a")
+    nb.restart()
+    again = nb.run_all()["a"]
+
+    assert shown.status == "ok", shown.text()
+    assert "True" in shown.text()
+    assert "True" in again.text()
+    assert not panels(again)
+    assert [phase for phase, *_ in approvals(nb)] == ["approved"]
+
+
+def test_a_cell_that_awaits_notices_a_decision_from_elsewhere(nb: Screen) -> None:
+    """Another process decides while the cell awaits; the cell goes on with what was approved there."""
+    start(
+        nb, i="from resumable_nb import approval", a="%%resumable a\nprint((await approval('Go?', {'n': 1})).payload)"
+    )
+    nb.run("open", "i")
+    sent = nb.send(nb.cells["a"], "a")
+    wait_until_asked(nb)
+    decide(Store.open(nb.folder / "t.duckdb"), "t", "a", approve=True, payload='{"n": 2}', comment="elsewhere")
+    shown = nb.result(sent)
+
+    assert shown.status == "ok", shown.text()
+    assert "{'n': 2}" in shown.text()
+
+
+def test_a_wait_that_is_interrupted_or_killed_still_waits(nb: Screen) -> None:
+    """Ctrl-C, and SIGKILL, during `await approval(…)` leave the same gate waiting."""
+    start(nb, i="from resumable_nb import approval", a="%%resumable a\nprint(bool(await approval('Go?', 1)))")
+    nb.run("open", "i")
+    sent = nb.send(nb.cells["a"], "a")
+    wait_until_asked(nb)
+    nb.manager.interrupt_kernel()
+    assert nb.result(sent).error.startswith(("KeyboardInterrupt", "CancelledError"))
+    nb.send(nb.cells["a"], "a")
+    time.sleep(2)
+    nb.restart()
+    nb.run("open", "i")
+    sent = nb.send(nb.cells["a"], "a")
+    decide(Store.open(nb.folder / "t.duckdb"), "t", "a", approve=True)
+
+    assert nb.result(sent).text().endswith("True\n")
+    assert [phase for phase, *_ in approvals(nb)] == ["approved"]
+
+
+def test_several_gates_await_at_once(nb: Screen) -> None:
+    """Gates that wait side by side are each decided by their own click, and the kernel is as before afterwards."""
+    cell = (
+        "%%resumable a\nimport asyncio\n"
+        "got = await asyncio.gather(*(approval('Go?', n) for n in range(3)))\nprint([a.payload for a in got if a])"
+    )
+    later = CLICK + (
+        "async def _later():\n    await _asyncio.sleep(3)\n"
+        "    for p in [o for o in _gc.get_objects() if isinstance(o, _GatePanel)][::-1]:\n"
+        "        p.approve.click()\n        await _asyncio.sleep(0.5)\n"
+        "_asyncio.handlers_before = dict(get_ipython().kernel.shell_handlers)\n_task = _asyncio.create_task(_later())"
+    )
+    start(nb, i="from resumable_nb import approval", a=cell)
+    nb.run("open", "i")
+    nb.execute(later, store_history=False)
+    shown = nb.run("a")
+
+    assert "\n[0, 1, 2]\n" in shown.text(), shown.text()
+    assert nb.value("_asyncio.handlers_before == get_ipython().kernel.shell_handlers")
+    assert [phase for phase, *_ in approvals(nb)] == ["approved"] * 3

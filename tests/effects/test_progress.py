@@ -1,0 +1,172 @@
+"""Loops: a bar that starts at what is done, and parallel calls that merge in the order of their items."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import resumable_nb
+from resumable_nb import durable, effect, track
+from resumable_nb.errors import UsageError
+from tests.effects.ledger import CALLS, note
+
+
+class Broken(Exception):
+    """What breaks a step off."""
+
+
+@pytest.fixture(autouse=True)
+def _no_calls() -> Iterator[None]:
+    CALLS.clear()
+    yield
+    CALLS.clear()
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "t.duckdb"
+
+
+def step(db: Path, body: Callable[[], Any]) -> tuple[Any, list[Any]]:
+    """Run a body as the step `s`; its result, and the findings after it."""
+    with resumable_nb.open("t", db=db, say=lambda _: None) as thread:
+        return thread.step("s", lambda: body_of(body, thread)), thread.state.findings
+
+
+def body_of(body: Callable[..., Any], thread: Any) -> Any:
+    return body(thread.live.state) if body.__code__.co_argcount else body()
+
+
+@durable
+def square(n: int) -> int:
+    note(n)
+    return n * n
+
+
+def slow_first(n: int) -> int:
+    time.sleep(0.2 if n == 0 else 0)
+    return n * n
+
+
+def test_results_and_updates_come_in_the_order_of_the_items(db: Path) -> None:
+    """Though the first item takes longest; no branch sees what another one put in."""
+
+    def body(state: Any) -> list[int]:
+        def one(n: int) -> int:
+            found = slow_first(n)
+            state.update(findings=[found])
+            return len(state.findings)
+
+        return resumable_nb.map(one, range(6))
+
+    assert step(db, body) == ([0] * 6, [0, 1, 4, 9, 16, 25])
+
+
+def test_after_a_crash_only_what_is_missing_runs(db: Path) -> None:
+    """Equal items have a result each."""
+
+    def body() -> list[int]:
+        found = resumable_nb.map(square, [1, 2, 2])
+        if len(CALLS) == 3:
+            raise Broken
+        return found + resumable_nb.map(square, [3])
+
+    with pytest.raises(Broken):
+        step(db, body)
+    CALLS.clear()
+
+    assert step(db, body)[0] == [1, 4, 4, 9]
+    assert CALLS == [3]
+
+
+def test_one_error_is_raised_and_the_others_are_kept(db: Path) -> None:
+    """What was answered is recorded; the state is not changed."""
+
+    @durable
+    def one(n: int) -> int:
+        if n == 1 and CALLS.count(1) == 0:
+            note(1)
+            raise Broken
+        return note(n)
+
+    def body() -> list[int]:
+        with ThreadPoolExecutor(1) as pool:
+            return resumable_nb.map(one, [0, 1, 2], executor=pool)
+
+    with pytest.raises(Broken):
+        step(db, body)
+    seen = list(CALLS)
+    step(db, body)
+
+    assert seen[:2] == [0, 1]
+    assert CALLS.count(0) == 1
+
+
+def test_an_executor_of_processes_gives_results_that_are_recorded(db: Path) -> None:
+    """The function runs elsewhere; the journal is written here."""
+
+    def body() -> list[int]:
+        with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
+            found = resumable_nb.map(slow_first, [1, 2], executor=pool)
+        if note("ran") == 1:
+            raise Broken
+        return found
+
+    with pytest.raises(Broken):
+        step(db, body)
+
+    assert step(db, body)[0] == [1, 4]
+    with resumable_nb.open("t", db=db, say=lambda _: None) as thread:
+        rows = thread.session.read(kinds=("call",))
+    assert [row.phase for row in rows] == ["started", "started", "done", "done"]
+
+
+def test_async_functions_are_refused_by_map() -> None:
+    """With what to use."""
+
+    async def one(n: int) -> int:
+        return n
+
+    with pytest.raises(UsageError, match=r"asyncio\.gather"):
+        resumable_nb.map(one, [1])
+
+
+@pytest.mark.parametrize("kind", ["durable", "effect"])
+def test_the_bar_starts_at_what_is_done(db: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a step broke off in its third item, two are done before, and not in the speed of the bar."""
+    import tqdm.auto
+
+    bars: list[Any] = []
+
+    class Bar(tqdm.std.tqdm):  # type: ignore[type-arg]  # to look at the real one
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, file=io.StringIO(), **options)
+            bars.append(self)
+
+    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+    act = durable(note) if kind == "durable" else effect(key="k{what}")(note)
+
+    def body() -> None:
+        for n in track([1, 2, 3, 4]):
+            if n == 3 and len(bars) == 1:
+                raise Broken
+            act(n)
+
+    with pytest.raises(Broken):
+        step(db, body)
+    step(db, body)
+
+    assert [(bar.initial, bar.n, bar.total) for bar in bars] == [(0, 2, 4), (2, 4, 4)]
+    assert CALLS == [1, 2, 3, 4]
+
+
+def test_outside_a_step_it_is_a_plain_bar() -> None:
+    """All items, in their order."""
+    assert list(track(iter("abc"), total=3)) == ["a", "b", "c"]
