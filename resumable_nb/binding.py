@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from resumable_nb.cells import STATE
 from resumable_nb.errors import ValueNotLoadable
+from resumable_nb.holding import shared_otherwise
 from resumable_nb.names import DEFINED, made_by
 
 if TYPE_CHECKING:
@@ -78,34 +79,16 @@ class Binder:
                 missing.append(name)
         return sorted(missing)
 
-    def starts_like(self, found: Record, known: frozenset[str]) -> bool:
-        """Whether the objects that a run altered or passed on are as they were, and held by the same names."""
-        if not found.passed:
-            return True
-        sharing, others = self.names.sharing(), known - (found.kept.keys() - found.passed.keys())  # these it binds anew
-        return all(
-            was == [self.names.digest(name) or "", *sorted(sharing.partners(name) & others)]
-            for name, was in found.passed.items()
-        )
-
-    def _shared_otherwise(self, found: Record, known: frozenset[str]) -> set[str]:
-        """Names that a run left and that do not share their objects with the names that they shared them with."""
-        kept = {n for n, f in found.kept.items() if f is not None and n != STATE and n in self.names.namespace}
-        if not kept:
-            return set()
-        sharing, there = self.names.sharing(), (known | found.kept.keys()) & set(self.names)
-        return {n for n in kept if sharing.partners(n) & there != set(found.shared.get(n, ())) & there}
-
     @staticmethod
     def _is_defined(cell: Cell, name: str, facts: Facts) -> bool:
         """Whether an import, def or class statement of the cell makes it: `Literal` is no class, but imported."""
         return (facts.kind in DEFINED or bool(facts.storable)) and bool(cell.code.definitions({name}))
 
-    def bring(self, cell: Cell, found: Record, known: frozenset[str]) -> list[str]:
+    def bring(self, cell: Cell, found: Record, everywhere: Mapping[str, Left]) -> list[str]:
         """Bind what a run left. Returns names that turned out not to be had without running it again."""
         was, out = self.names.identities(), set(self.left_out(cell, found))
         differing = {n for n, f in found.kept.items() if n != STATE and (f and f.digest) != self.names.digest(n)}
-        differing = (differing | self._shared_otherwise(found, known)) - out
+        differing = (differing | shared_otherwise(self.names, found, everywhere)) - out
         gone = {n for n in differing if found.kept[n] is None}
         defined = {n for n in differing - gone if (f := found.kept[n]) and self._is_defined(cell, n, f)}
         why = ""
@@ -120,7 +103,7 @@ class Binder:
         for name in gone | out:
             self.names.unbind(name)
         wrong = {n for n in differing if (f := found.kept[n]) and f.digest != self.names.digest(n)}
-        wrong |= self._shared_otherwise(found, known)
+        wrong |= shared_otherwise(self.names, found, everywhere)
         if wrong or why:
             self.names.rebind(was)  # it has to start from its inputs after all
             return [f"`{'`, `'.join(sorted(wrong or differing))}`{why}"]

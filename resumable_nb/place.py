@@ -49,13 +49,13 @@ class Entry:
         placed: the names to bind, as its place has them.
         needed: all names whose value at the start can matter.
         state: the state at its place, needed or not.
-        known: the names that cells above leave bound.
+        everywhere: what the cells above left in each name.
     """
 
     placed: Mapping[str, Left]
     needed: set[str]
     state: Left
-    known: frozenset[str]
+    everywhere: Mapping[str, Left]
 
 
 def facts_of(names: Mapping[str, Left]) -> dict[str, Facts | None]:
@@ -235,8 +235,7 @@ class Places:
         missing |= self._classes_of(placed, everywhere)
         if missing:
             self.stop(cell, above, missing)
-        known = frozenset(n for n, x in everywhere.items() if x.facts is not None or x.blame)
-        return Entry(placed, needed, state, known)
+        return Entry(placed, needed, state, everywhere)
 
     def _at_hand(self, name: str, left: Left) -> bool:
         """Whether the value is bound, or can be without running a cell."""

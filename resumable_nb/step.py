@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from resumable_nb import failpoints, scope, values
+from resumable_nb import failpoints, holding, scope, values
 from resumable_nb.asking import Question
 from resumable_nb.binding import Binder
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
@@ -30,7 +30,7 @@ from resumable_nb.errors import (
     ValueNotLoadable,
     ValueNotStorable,
 )
-from resumable_nb.fingerprint import Facts, Sharing
+from resumable_nb.fingerprint import Facts
 from resumable_nb.journal import Row
 from resumable_nb.lineage import Lineage
 from resumable_nb.names import MODULE, Names, made_by
@@ -75,7 +75,7 @@ class _Start:
     cell: Cell
     above: list[Cell]
     before: dict[str, Facts | None]
-    known: frozenset[str]
+    everywhere: Mapping[str, Left]
     entry: int
     image: Image
 
@@ -86,7 +86,7 @@ class _Running(_Start):
 
     objects: dict[str, Any]
     facts: dict[str, Facts | None]
-    sharing: Sharing
+    start: holding.Start
     scope: Scope
     found: Record | None = None
 
@@ -213,7 +213,7 @@ class Kernel:
         self._binder.bind(cell, above, at.placed)
         entry, image = self._put_state(above, at)
         before = {n: self._facts_at_start(n, at.placed, image) for n in at.needed}
-        start = _Start(cell, above, before, at.known, entry, image)
+        start = _Start(cell, above, before, at.everywhere, entry, image)
         return self._begin_plain(start) if cell.step is None else self._begin_step(start)
 
     def _refresh(self) -> ResumableError | None:
@@ -300,8 +300,8 @@ class Kernel:
         watched = {n for n in start.before if n != STATE and not n.startswith(MODULE)} | start.cell.code.writes
         watched |= self.names.aliases(watched)
         facts = {n: self.names.facts(n) for n in watched}
-        objects, sharing = self.names.identities(), self.names.sharing()
-        return _Running(**vars(start), objects=objects, facts=facts, sharing=sharing, scope=ground)
+        objects, held = self.names.identities(), holding.Start.of(self.names, start.everywhere)
+        return _Running(**vars(start), objects=objects, facts=facts, start=held, scope=ground)
 
     # ------------------------------------------------------------------ steps
     def _begin_step(self, start: _Start) -> Decision:
@@ -312,11 +312,11 @@ class Kernel:
         fold = self.thread.fold
         key = fingerprint_of(cell.code.digest, before)
         found = fold.run_like(cell, key)
-        if found is not None and not self._binder.starts_like(found, start.known):
+        if found is not None and not holding.starts_like(self.names, found, start.everywhere):
             found = None
         rebuilt: list[str] = []
         if found is not None:
-            rebuilt = self._binder.not_at_hand(cell, found) or self._binder.bring(cell, found, start.known)
+            rebuilt = self._binder.not_at_hand(cell, found) or self._binder.bring(cell, found, start.everywhere)
             if not rebuilt:
                 return self._skip(cell, above, found)
         why = self._take_lines() + why_it_runs(fold, cell, before, found, rebuilt)
@@ -433,7 +433,7 @@ class Kernel:
         for name in rebound:
             self.names.made_by[name] = maker
         gone = {n for n in running.objects if n not in now}
-        place = running.known | running.before.keys()
+        place = running.start.placed | running.before.keys()
         altered = {n for n, f in running.facts.items() if n in place and (f and f.digest) != self.names.digest(n)}
         names = {n for n in rebound | gone | altered | running.cell.code.writes if n != STATE}
         kept = {n: self.names.facts(n) for n in names}
@@ -497,7 +497,7 @@ class Kernel:
             self._end(running)
             return lines
         kept_names = {n for n, f in kept.items() if f is not None and n != STATE}
-        shared, passed = self._shared(running, kept_names)
+        shared, passed = holding.recorded(self.names, running.start, running.facts, kept_names)
         together = kept_names | (set().union(*shared.values()) & running.before.keys())
         encoded = values.encode_names({n: self.namespace[n] for n in together if self._storable(n)})
         lost = {n: (f.storable or encoded.failed.get(n, "")) for n in kept_names if (f := kept[n])}
@@ -534,18 +534,6 @@ class Kernel:
         self._committed = self.places.ran[running.cell.cell_id] = self.thread.fold.remember(record, image)
         self._end(running)
         return lines + not_stored(lost, kept)
-
-    def _shared(self, running: _Running, kept: set[str]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-        """`shared` and `passed` of the record."""
-        sharing, place = self.names.sharing(), running.known | kept
-        partners = {n: sorted(sharing.partners(n) & place) for n in sorted(kept)}
-        living = running.sharing.holders({i for n in kept for i in sharing.held.get(n, ())}) & running.known
-        passed = {}
-        for name in sorted(living):
-            facts = running.facts.get(name)
-            digest = facts.digest if facts else self.names.digest(name) or ""
-            passed[name] = [digest, *sorted(running.sharing.partners(name) & running.known - (kept - living))]
-        return {n: others for n, others in partners.items() if others}, passed
 
     def _storable(self, name: str) -> bool:
         facts = self.names.facts(name)

@@ -54,6 +54,17 @@ class Sharing:
         """The other names that hold an object of this name."""
         return self.holders(self.held.get(name, set())) - {name}
 
+    def shared(self) -> set[str]:
+        """The names that hold an object of another one."""
+        holder: dict[int, str] = {}
+        found: set[str] = set()
+        for name, held in self.held.items():
+            for item in held:
+                if item in holder:
+                    found |= {name, holder[item]}
+                holder[item] = name
+        return found
+
     def holders(self, ids: set[int]) -> set[str]:
         """The names that hold one of these objects."""
         return {name for name, held in self.held.items() if not held.isdisjoint(ids)}

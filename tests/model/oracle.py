@@ -75,6 +75,7 @@ _SOURCE = {
 }
 _WRITES = {
     "rebind": {STATE},
+    "renew": {STATE},
     "swap": {"v", "w"},
     "class": {"P"},
     "new": {"p"},

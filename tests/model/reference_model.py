@@ -93,6 +93,7 @@ class Kernel:
         self.ran: dict[str, Record] = {}  # as last finished here
         self.vault: list[Value] = [None]  # values that a step had as input, and that can be put back
         self.left_out = set[str]()
+        self.sources = set[Any]()  # code at hand: functions are made anew from it
         self.notes: list[str] = []  # cells above that a line is said about
 
     def write(self, where: str) -> None:
@@ -161,6 +162,10 @@ class Kernel:
         """Whether a skipped step left it unbound, because it cannot be stored and nobody was known to read it."""
         return name in self.left_out and self.names.get(name) is None
 
+    def has(self, value: Value, writer: Cell) -> bool:
+        """Whether the store has it, or the source that defines it is at hand."""
+        return storable(value) and (not value or value[0] != "function" or writer.code in self.sources)
+
     def enter(self, cell: Cell, above: list[Cell]) -> Names:
         """R4: bind what a cell needs as its place has it (an ordinary cell: the state, and what skipped steps kept)."""
         names, now = self.walk(above), Names()
@@ -171,7 +176,7 @@ class Kernel:
         needed, first = cell.needs(now | values(names)), set[str]()
         placed = {v: names.get(v, Left()) for v in needed if cell.step or v in names}
         for v, (value, writer, blame) in placed.items():
-            known = value in self.vault or (storable(value) and (v == STATE or writer.step))
+            known = value in self.vault or (v == STATE or (writer.step and self.has(value, writer)))
             if blame or (value != self.names.get(v) and not known):
                 first.add(blame or writer.cell_id)
         if first:
@@ -185,6 +190,7 @@ class Kernel:
         if all(c.cell_id != cell.cell_id for c in cells) and self.anchors.get(cell.cell_id, ("", None))[1] != version:
             self.anchors[cell.cell_id] = (self.last, version)
         self.last, self.notes, self.seen[cell.cell_id] = cell.cell_id, [], cell
+        self.sources |= {c.code for c in (*cells, cell)}
         above = self.above(cell)
         if twins := [c.cell_id for c in above if c.step and c.step == cell.step]:
             raise Stop("name taken", twins[0])  # R8

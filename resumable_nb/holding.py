@@ -1,0 +1,91 @@
+"""Names that hold the same objects: what the record of a run says of them, and whether it is so now.
+
+A list that two names hold is changed through both. A step that did so, or that left an input in a new name, is done
+only where the same names hold the same objects again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from resumable_nb.cells import STATE
+
+if TYPE_CHECKING:
+    from resumable_nb.cells import Record
+    from resumable_nb.fingerprint import Facts, Sharing
+    from resumable_nb.names import Names
+    from resumable_nb.place import Left
+
+Everywhere = Mapping[str, "Left"]
+
+
+def there(names: Names, candidates: Iterable[str], everywhere: Everywhere) -> set[str]:
+    """Those of some names that hold what the cells above left in them; others may be left by cells below."""
+    lefts = {n: everywhere[n] for n in candidates if n in everywhere}
+    return {n for n, x in lefts.items() if not x.blame and x.facts is not None and x.digest == names.digest(n)}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Who held which objects when a cell started.
+
+    Attributes:
+        sharing: of all names.
+        placed: the names among those that shared something which held what their place has.
+    """
+
+    sharing: Sharing
+    placed: set[str]
+
+    @classmethod
+    def of(cls, names: Names, everywhere: Everywhere) -> Start:
+        """As it is now."""
+        sharing = names.sharing()
+        return cls(sharing, there(names, sharing.shared(), everywhere))
+
+
+def recorded(
+    names: Names, start: Start, facts: Mapping[str, Facts | None], kept: set[str]
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """`shared` and `passed` of the record of a run that has just ended.
+
+    Args:
+        names: as they are now.
+        start: as it was at the start.
+        facts: what names held at the start.
+        kept: the names that it left bound.
+    """
+    sharing, before = names.sharing(), start.placed | facts.keys()
+    shared = {n: sorted(sharing.partners(n) & (before | kept)) for n in sorted(kept)}
+    living = start.sharing.holders({i for n in kept for i in sharing.held.get(n, ())}) & before
+    passed = {}
+    for name in sorted(living):
+        was = facts.get(name)
+        digest = was.digest if was else names.digest(name) or ""
+        passed[name] = [digest, *sorted(start.sharing.partners(name) & start.placed - (kept - living))]
+    return {n: others for n, others in shared.items() if others}, passed
+
+
+def starts_like(names: Names, found: Record, everywhere: Everywhere) -> bool:
+    """Whether the objects that a run altered or passed on are as they were, and held by the same names."""
+    if not found.passed:
+        return True
+    start, anew = Start.of(names, everywhere), found.kept.keys() - found.passed.keys()
+    return all(
+        was == [names.digest(name) or "", *sorted(start.sharing.partners(name) & start.placed - anew)]
+        for name, was in found.passed.items()
+    )
+
+
+def shared_otherwise(names: Names, found: Record, everywhere: Everywhere) -> set[str]:
+    """Names that a run left and that do not share their objects with the names that they shared them with."""
+    kept = {n for n, f in found.kept.items() if f is not None and n != STATE and n in names.namespace}
+    if not kept:
+        return set()
+    sharing = names.sharing()
+    partners = {n: sharing.partners(n) for n in kept}
+    others = set().union(*partners.values(), *(found.shared.get(n, ()) for n in kept))
+    placed = there(names, others - kept, everywhere) | kept
+    return {n for n in kept if partners[n] & placed != set(found.shared.get(n, ())) & placed}
