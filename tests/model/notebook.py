@@ -6,7 +6,6 @@ import ast
 import contextlib
 import inspect
 import itertools
-import json
 import linecache
 import types
 from collections.abc import Iterator
@@ -15,10 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from resumable_nb import cells, scope
 from resumable_nb.errors import NameTaken, RunFirst, ThreadTakenOver
-from resumable_nb.fold import Fold
 from resumable_nb.journal import Row
 from resumable_nb.opening import open_notebook
-from resumable_nb.state import Image
 from tests.model import outside, reference_model
 from tests.model.oracle import STATE, Cell, Names, Value, line
 from tests.model.outside import Client, Killed, World, deep
@@ -244,7 +241,7 @@ def visible_names(namespace: dict[str, Any]) -> Names:
         elif type(value).__name__ == "P":
             found[name] = ("P", deep(value.x), value.kind)
         elif isinstance(value, type) and value.__module__ == "__main__":
-            found[name] = ("class", value.kind)
+            found[name] = ("class", vars(value)["kind"])
         elif isinstance(value, types.FunctionType) and value.__module__ == "__main__" and name != "ask":
             found[name] = ("function", _normal(inspect.getsource(value)))
     return found
@@ -267,53 +264,3 @@ def _in_words(name: str, value: Value) -> Value:
 def _normal(source: str) -> str:
     """Source without its layout."""
     return ast.unparse(ast.parse(source))
-
-
-_STATE_AT = "SELECT field, value FROM state_at($id, (SELECT max(seq) FROM checkpoints WHERE thread_id = $id))"
-
-
-def stored_state(process: Process, *, for_people: bool = True) -> dict[str, Any]:
-    """The state at the newest checkpoint, folded by the store's own macro `state_at`.
-
-    Args:
-        for_people: ask as `thread.sql` does; else over the open connection, which takes 2 ms instead of 50.
-    """
-    thread = process.kernel.thread
-    if for_people:
-        found = thread.sql(_STATE_AT, {"id": thread.thread_id})
-        rows = list(zip(found["field"], found["value"], strict=True))
-    else:
-        with thread.store._lease.using() as con:
-            rows = con.execute(_STATE_AT, {"id": thread.thread_id}).fetchall()
-    return {field: json.loads(value) for field, value in rows}
-
-
-def is_dense(process: Process) -> bool:
-    """Whether the journal of the thread has rows 1 to n, and the kernel has seen them all."""
-    thread = process.kernel.thread
-    with thread.store._lease.using() as con:
-        sql = "SELECT count(*), min(seq), max(seq) FROM journal WHERE thread_id = ?"
-        count, first, last = con.execute(sql, [thread.thread_id]).fetchall()[0]
-    return bool(first == 1 and count == last == thread.session.head)
-
-
-def read_again(process: Process) -> Fold:
-    """The journal of the thread, folded anew."""
-    fold = Fold()
-    fold.apply_all(process.kernel.thread.session.read(bodies=False))
-    return fold
-
-
-def differences(fold: Fold, other: Fold) -> list[str]:
-    """What two folds of one journal say differently; caches and whole rows apart, and what only a living kernel knows."""
-    kinds = (int, list, set, dict)
-    apart = {"head", "unfinished"}
-    mine, theirs = vars(fold), vars(other)
-    return [n for n, x in mine.items() if isinstance(x, kinds) and n not in apart and _bare(x) != _bare(theirs[n])]
-
-
-def _bare(value: Any) -> Any:
-    """Without rows and what is made of them when it is asked for."""
-    if isinstance(value, dict):
-        return {k: _bare(v) for k, v in value.items() if not isinstance(v, Row | cells.Record | Image)}
-    return [_bare(v) for v in value if not isinstance(v, Row)] if isinstance(value, list) else value

@@ -105,7 +105,8 @@ def enter(world: World) -> None:
 
 def prompt_of(request: str) -> Prompt:
     """The prompt of a recorded request."""
-    return deep(json.loads(request)["body"])
+    prompt: Prompt = deep(json.loads(request)["body"])
+    return prompt
 
 
 def deep(value: Any) -> Any:
@@ -119,14 +120,14 @@ def ask(text: str, value: Iterable[str] | None = None) -> str:
     assert ground is not None
     world.calls += 1
     ground.context()
-    state = ground.thread.live.state
+    state: Any = ground.thread.live.state
     body = [text, None if value is None else list(value), state.query, list(state.findings)]
     request = json.dumps({"method": "POST", "path": NAME, "body": body})
     key = hashlib.sha256(request.encode()).hexdigest()
     claim = ground.claim(key, request=request)
     if claim.answer is not None:
         return str(json.loads(claim.answer.response or "")["answer"])
-    columns = {"kind": "llm", "name": NAME, "key": key, "occurrence": claim.occurrence}
+    columns: dict[str, Any] = {"kind": "llm", "name": NAME, "key": key, "occurrence": claim.occurrence}
     started = 0
     try:
         started = ground.append(Row(phase="started", request=request, **columns))[-1]

@@ -13,7 +13,8 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from tests.model.session import OPERATIONS, ORDERS, Failure, Person
+from tests.model.checks import Failure
+from tests.model.session import OPERATIONS, ORDERS, Person
 
 _THREADS_PER_STORE = 50
 _KINDS = ("plain", "rich", "aliases", "two")
@@ -69,10 +70,11 @@ def _failure(error: Exception, seed: int, people: list[Person]) -> Failure:
     return failure
 
 
-def main(n: int = 1000, seed: int = 0, kind: str = "plain") -> int:
+def main(n: int | str = 1000, seed: int | str = 0, kind: str = "plain") -> int:
     """Run `n` sequences; 1 if there is a counterexample."""
     if kind not in _KINDS:
         raise SystemExit(f"{kind!r}: expected one of {', '.join(_KINDS)}")
+    n, seed = int(n), int(seed)
     tally, failures, began = Counter[str](), list[Failure](), time.monotonic()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         for s in range(seed, seed + n):
@@ -91,4 +93,4 @@ def main(n: int = 1000, seed: int = 0, kind: str = "plain") -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*map(int, sys.argv[1:3]), *sys.argv[3:]))
+    raise SystemExit(main(*sys.argv[1:4]))

@@ -25,24 +25,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from resumable_nb import cells
+from resumable_nb.cells import Origin
 from resumable_nb.errors import ThreadNotFound, ThreadTakenOver
 from tests.model import by_python
+from tests.model.checks import check_memory, check_opening, check_stored, require
 from tests.model.in_step import Companion
-from tests.model.notebook import (
-    ENDED,
-    Outcome,
-    Process,
-    differences,
-    engine_cell,
-    in_words,
-    is_dense,
-    opening_cell,
-    read_again,
-    stored_state,
-)
+from tests.model.notebook import ENDED, Outcome, Process, engine_cell, in_words, opening_cell
 from tests.model.oracle import START, STATE, Cell, Names, Prompt, digest, linear, visible
 from tests.model.outside import Killed, World
 from tests.model.writing import Choose, Writer
@@ -54,18 +45,6 @@ _OFTEN = (
     "rename 1 twin 1 anew 1 kind 1 revert 1 stray 2 kill 5 steal 2 outage 1 interrupt 1 fresh 1 second 1 first 1 takeover 1 query 1"
 )
 OPERATIONS = [name for name, often in re.findall(r"(\S+) (\d)", _OFTEN) for _ in range(int(often))]
-
-
-class Failure(AssertionError):
-    """A counterexample: the sequence that leads to it."""
-
-    trace: list[str]
-
-
-def require(holds: bool, kind: str, *what: object) -> None:
-    """One of the checks above."""
-    if not holds:
-        raise Failure(f"{kind}: " + " ".join(map(str, what)))
 
 
 class Person:
@@ -93,8 +72,9 @@ class Person:
     ) -> None:
         self.choose, self.store, self.thread_id, self.told, self.rich = choose, store, thread_id, order, kind != "plain"
         self.tally = Counter[str]() if tally is None else tally
-        self.turns, self.trace = count(), list[str]() if beside is None else beside.trace
-        self.world = World() if beside is None else beside.world
+        self.turns = count()
+        self.world: World = World() if beside is None else beside.world
+        self.trace: list[str] = [] if beside is None else beside.trace
         self.path = "research.ipynb" if beside is None else "other.ipynb"
         self.writer = Writer(choose, prefix="c" if beside is None else "d", kind=kind)
         self.screen = self.writer.notebook()
@@ -141,7 +121,7 @@ class Person:
         if self.told == "execution":
             return cells.Order(tuple(self.process.executed), "", "execution")
         known = tuple(map(engine_cell, self.known_cells()))
-        origin = "file" if self.told == "file" else "front end"
+        origin: Origin = "file" if self.told == "file" else "front end"
         return cells.Order((opening_cell(), *known), self.version, origin, self.path, exact=self.told != "file")
 
     def place(self, cell: Cell) -> tuple[cells.Cell, cells.Order]:
@@ -168,11 +148,11 @@ class Person:
 
     def new_process(self) -> Process:
         """Start a kernel and open the thread in it."""
-        start = "newest" if self.beside else "first"
+        start: Literal["first", "newest"] = "newest" if self.beside else "first"
         process = Process(self.world, self.store, self.thread_id, query=self.query, start=start)
         self.companion.open(process, lambda: (self.known_cells(), self.version))
         self.world.owner = process
-        self.check_opening(process)
+        check_opening(process)
         self.starts_from(process)
         return process
 
@@ -186,8 +166,7 @@ class Person:
     def restart(self) -> None:
         """Restart the kernel in good order."""
         if self.process is self.world.owner:
-            unlike = differences(self.process.kernel.thread.fold, read_again(self.process))
-            require(not unlike, "same", "the kernel knows something else than the journal says:", unlike)
+            check_memory(self.process)
         self.process.close()
         self.process = self.new_process()
         self.log("restart")
@@ -239,7 +218,7 @@ class Person:
         require(outcome.shown in ("", repr(process.state)), "shown", outcome.shown, "but has", process.state)
         self.compare_with_model(cell, outcome, rows)
         if outcome.kind in ENDED and process is self.world.owner and next(self.turns) % 4 == 0:
-            self.check_stored(process)
+            check_stored(process)
         if cell.step and outcome.kind in ("skipped", "ran", "raised") and not self.notes():
             self.compare(cell, outcome)
         return outcome
@@ -297,22 +276,6 @@ class Person:
         require(expected == outcome[:2], "model", "says", expected, "but the engine:", *outcome)
         got, want = process.visible(), self.companion.names(process)
         require(got == want, "model", "has", want, "but the engine:", got)
-
-    # ---------------------------------------------------------------- promise 1
-    def check_opening(self, process: Process) -> None:
-        """A kernel that has just opened the thread sees the newest checkpoint."""
-        state = process.kernel.thread.state
-        require(process.state == (state.query, tuple(state.findings)), "same", process.state, "but the journal:", state)
-        self.check_stored(process)
-
-    def check_stored(self, process: Process, *, for_people: bool = False) -> None:
-        """`thread.state` is what the store's own macro folds, field by field."""
-        require(is_dense(process), "same", "the journal has gaps, or the kernel has not seen all of it")
-        stored, state = stored_state(process, for_people=for_people), process.kernel.thread.state
-        fields = set(type(state).model_fields)
-        require(stored.keys() == fields, "same", "fields", sorted(stored), "but the class:", sorted(fields))
-        for name, value in stored.items():
-            require(value == getattr(state, name), "same", name, value, "but the kernel:", getattr(state, name))
 
     # ---------------------------------------------------------------- several cells
     def run_all(self) -> str:
@@ -528,7 +491,7 @@ class Person:
         require(not extra, "final", "sent without need:", extra)
         self.tally["final " + want] += 1
         if self.choose(range(20)) == 0:
-            self.check_stored(self.process, for_people=True)
+            check_stored(self.process, for_people=True)
 
     def close(self) -> None:
         """No kernel is left."""
