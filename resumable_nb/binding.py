@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from resumable_nb.cells import STATE
 from resumable_nb.errors import ValueNotLoadable
-from resumable_nb.holding import shared_otherwise
+from resumable_nb.holding import parted, shared_otherwise
 from resumable_nb.names import DEFINED, made_by
 
 if TYPE_CHECKING:
     from resumable_nb.cells import Cell, Record
     from resumable_nb.fingerprint import Facts
     from resumable_nb.names import Names
-    from resumable_nb.place import Left, Places
+    from resumable_nb.place import Entry, Left, Places
     from resumable_nb.thread import Thread
 
 
@@ -28,13 +28,13 @@ class Binder:
     names: Names
     places: Places
 
-    def bind(self, cell: Cell, above: list[Cell], placed: Mapping[str, Left]) -> None:
+    def bind(self, cell: Cell, above: list[Cell], at: Entry) -> None:
         """R4: bind what is not as its place has it.
 
         Raises:
             RunFirst: A value could not be bound after all, such as one whose class is not defined here.
         """
-        other = {n: x for n, x in placed.items() if n != STATE and x.digest != self.names.digest(n)}
+        other = {n: x for n, x in at.placed.items() if n != STATE and x.digest != self.names.digest(n)}
         for name in [n for n, x in other.items() if self.names.kept(n, x.facts)]:
             self.names.put_back(name, other.pop(name).facts)
         by_run: dict[int, dict[str, Left]] = {}
@@ -47,6 +47,7 @@ class Binder:
             with contextlib.suppress(ValueNotLoadable):
                 self.restore(next(iter(lefts.values())).record, set(lefts))
         missing = {n: x for n, x in other.items() if x.digest != self.names.digest(n)}
+        missing |= {n: at.everywhere[n] for n in parted(self.names, at.placed, at.entangled)}
         if missing:
             self.places.stop(cell, above, missing)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from resumable_nb.cells import STATE
 
 if TYPE_CHECKING:
-    from resumable_nb.cells import Record
+    from resumable_nb.cells import Cell, Record
     from resumable_nb.fingerprint import Facts, Sharing
     from resumable_nb.names import Names
     from resumable_nb.place import Left
@@ -77,6 +77,31 @@ def starts_like(names: Names, found: Record, everywhere: Everywhere) -> bool:
         was == [names.digest(name) or "", *sorted(start.sharing.partners(name) & start.placed - anew)]
         for name, was in found.passed.items()
     )
+
+
+def together(everywhere: Everywhere, above: Iterable[Cell]) -> dict[str, dict[str, str]]:
+    """For each name, those that hold an object of it at this place, as the runs that bound them recorded it.
+
+    Returns:
+        Name → other name → that of the two which was bound later: running its cell makes them hold one object.
+    """
+    order = {cell.cell_id: number for number, cell in enumerate(above)}
+    places = {n: order.get(x.writer.cell_id, -1) for n, x in everywhere.items() if not x.blame}
+    found: dict[str, dict[str, str]] = {}
+    for name, place in places.items():
+        record = everywhere[name].record
+        for other in record.shared.get(name, ()) if record is not None else ():
+            if places.get(other, place + 1) <= place:  # else it was bound anew below that
+                found.setdefault(name, {})[other] = name
+                found.setdefault(other, {})[name] = name
+    return found
+
+
+def parted(names: Names, placed: Iterable[str], entangled: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """Names to be bound by their cells again, since they do not hold an object with the names that they should."""
+    pairs = [(n, other, later) for n in placed for other, later in entangled.get(n, {}).items()]
+    sharing = names.sharing() if pairs else None
+    return {later for n, other, later in pairs if sharing and other not in sharing.partners(n)}
 
 
 def shared_otherwise(names: Names, found: Record, everywhere: Everywhere) -> set[str]:

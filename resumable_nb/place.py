@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from resumable_nb.cells import BASE, STATE, Cell, Order, Record, first_of
 from resumable_nb.errors import RunFirst
+from resumable_nb.holding import together
 from resumable_nb.names import DEFINED, MODULE, Names
 
 if TYPE_CHECKING:
@@ -50,12 +51,14 @@ class Entry:
         needed: all names whose value at the start can matter.
         state: the state at its place, needed or not.
         everywhere: what the cells above left in each name.
+        entangled: for each name, those that hold an object of it at its place (see `holding.together`).
     """
 
     placed: Mapping[str, Left]
     needed: set[str]
     state: Left
     everywhere: Mapping[str, Left]
+    entangled: Mapping[str, Mapping[str, str]]
 
 
 def facts_of(names: Mapping[str, Left]) -> dict[str, Facts | None]:
@@ -230,12 +233,14 @@ class Places:
             names = {n: x for n, x in names.items() if n == STATE or self.skipped(x.writer) or self._is_left_out(n)}
         needed = self.needs(cell, facts_of(names), now=cell.step is None)
         at_hand = {n for n in needed if not n.startswith(MODULE) and (cell.step is not None or n in names)}
+        entangled = together(everywhere, above)
+        at_hand |= {other for n in at_hand for other in entangled.get(n, {}) if other in names}
         placed = {n: names.get(n, NOTHING) for n in at_hand}
         missing = {n: left for n, left in placed.items() if left.blame or not self._at_hand(n, left)}
         missing |= self._classes_of(placed, everywhere)
         if missing:
             self.stop(cell, above, missing)
-        return Entry(placed, needed, state, everywhere)
+        return Entry(placed, needed, state, everywhere, entangled)
 
     def _at_hand(self, name: str, left: Left) -> bool:
         """Whether the value is bound, or can be without running a cell."""

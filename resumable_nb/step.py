@@ -210,7 +210,7 @@ class Kernel:
         above = self.places.above(cell, order)
         self._refuse_twins(cell, above)
         at = self.places.enter(cell, above)
-        self._binder.bind(cell, above, at.placed)
+        self._binder.bind(cell, above, at)
         entry, image = self._put_state(above, at)
         before = {n: self._facts_at_start(n, at.placed, image) for n in at.needed}
         start = _Start(cell, above, before, at.everywhere, entry, image)
@@ -450,7 +450,9 @@ class Kernel:
         before = dict(running.before)
         if STATE in kept or self._outside.uses_state:
             before.setdefault(STATE, state_facts(running.image))
-        record = Record(running.cell, before, kept, checkpoint=running.entry)
+        kept_names = {n for n, f in kept.items() if f is not None and n != STATE}
+        shared, passed = holding.recorded(self.names, running.start, running.facts, kept_names)
+        record = Record(running.cell, before, kept, checkpoint=running.entry, shared=shared, passed=passed)
         current = self.thread.fold.latest(running.cell.cell_id)
         durable = STATE in before
         lines = take_notices(self._outside)

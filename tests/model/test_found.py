@@ -167,3 +167,17 @@ def test_a_step_is_not_done_where_other_names_hold_its_input(code: tuple[list[Op
     someone.screen.insert(1, shares)
 
     end(someone)
+
+
+@pytest.mark.parametrize("code", SHARED.values(), ids=SHARED)
+def test_a_jump_does_not_part_names_that_hold_one_object(code: tuple[list[Operation], ...], tmp_path: Path) -> None:
+    """After a restart, a step whose input is held by two names stops until both hold it, and then runs as it did."""
+    changes = step("c3", *code[1], ("addvar", "v"), ("addvar", "w"), ("tell",))
+    someone = person(tmp_path, SETUP, step("c2", *code[0]), changes, kind="aliases")
+    someone.run_all()
+    someone.restart()
+    someone.run(someone.screen[0])
+
+    someone.advice(someone.screen[2])
+
+    end(someone)
