@@ -47,7 +47,7 @@ class Binder:
             with contextlib.suppress(ValueNotLoadable):
                 self.restore(next(iter(lefts.values())).record, set(lefts))
         missing = {n: x for n, x in other.items() if x.digest != self.names.digest(n)}
-        missing |= {n: at.everywhere[n] for n in parted(self.names, at.placed, at.entangled)}
+        missing |= {n: at.everywhere[n] for n in parted(self.names, at.placed, at.everywhere, at.entangled)}
         if missing:
             self.places.stop(cell, above, missing)
 

@@ -97,11 +97,20 @@ def together(everywhere: Everywhere, above: Iterable[Cell]) -> dict[str, dict[st
     return found
 
 
-def parted(names: Names, placed: Iterable[str], entangled: Mapping[str, Mapping[str, str]]) -> set[str]:
-    """Names to be bound by their cells again, since they do not hold an object with the names that they should."""
+def parted(names: Names, placed: Iterable[str], at: Everywhere, entangled: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """Names to be bound by their cells again, since they do not hold an object with the names that they should.
+
+    Args:
+        names: as they are now.
+        placed: the names that count.
+        at: what the cells above left in each name; one that holds something else by now is nobody's partner.
+        entangled: what `together` gave.
+    """
     pairs = [(n, other, later) for n in placed for other, later in entangled.get(n, {}).items()]
-    sharing = names.sharing() if pairs else None
-    return {later for n, other, later in pairs if sharing and other not in sharing.partners(n)}
+    if not pairs:
+        return set()
+    sharing = names.sharing()
+    return {x for n, other, x in pairs if other not in sharing.partners(n) and at[other].digest == names.digest(other)}
 
 
 def shared_otherwise(names: Names, found: Record, everywhere: Everywhere) -> set[str]:

@@ -234,7 +234,8 @@ class Places:
         needed = self.needs(cell, facts_of(names), now=cell.step is None)
         at_hand = {n for n in needed if not n.startswith(MODULE) and (cell.step is not None or n in names)}
         entangled = together(everywhere, above)
-        at_hand |= {other for n in at_hand for other in entangled.get(n, {}) if other in names}
+        others = {other for n in at_hand for other in entangled.get(n, {}) if other in names}
+        at_hand |= {n for n in others - at_hand if self._is_noticed(cell, n, names[n])}
         placed = {n: names.get(n, NOTHING) for n in at_hand}
         missing = {n: left for n, left in placed.items() if left.blame or not self._at_hand(n, left)}
         missing |= self._classes_of(placed, everywhere)
@@ -249,6 +250,10 @@ class Places:
         if left.writer.step is None or left.record is None or left.facts is None:
             return False
         return not left.facts.storable or self.definable(left)
+
+    def _is_noticed(self, cell: Cell, name: str, left: Left) -> bool:
+        """Whether it is noticed in this name when the cell alters an object that it should hold."""
+        return left.digest == self._now(name) or not self.sees_all or name in self.read_elsewhere(cell)
 
     def _classes_of(self, placed: Mapping[str, Left], names: Mapping[str, Left]) -> dict[str, Left]:
         """Names that are not bound and that values of a record cannot be restored without."""

@@ -9,6 +9,7 @@ from resumable_nb.cells import Record
 from resumable_nb.fold import Fold
 from resumable_nb.journal import Row
 from resumable_nb.state import Image
+from tests.model.notebook import visible_state
 
 if TYPE_CHECKING:
     from tests.model.notebook import Process
@@ -79,8 +80,8 @@ def _bare(value: Any) -> Any:
 
 def check_opening(process: Process) -> None:
     """A kernel that has just opened the thread sees the newest checkpoint."""
-    state: Any = process.kernel.thread.state
-    require(process.state == (state.query, tuple(state.findings)), "same", process.state, "but the journal:", state)
+    state = process.kernel.thread.state
+    require(process.state == visible_state(state), "same", process.state, "but the journal:", state)
     check_stored(process)
 
 

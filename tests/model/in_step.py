@@ -64,8 +64,13 @@ class Companion:
     def follow_journal(self, process: Process) -> None:
         """Take over what the journal, or the memory of the real kernel, says of a run that was cut off."""
         self.thread.unfinished = set(process.kernel.thread.fold.unfinished)
+        self.thread.started, self.thread.receipts = set(self.world.started), set(self.world.receipts)
         newest_last = sorted(self.world.answers.items(), key=lambda item: item[1])
         self.thread.answers = {question: answer for question, (_, answer) in newest_last}
+
+    def settled(self) -> None:
+        """A person has said of effects in doubt whether they happened."""
+        self.thread.started, self.thread.receipts = set(self.world.started), set(self.world.receipts)
 
     def names(self, process: Process) -> Names:
         """What the model would show."""

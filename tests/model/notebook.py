@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from resumable_nb import cells, scope
-from resumable_nb.errors import NameTaken, RunFirst, ThreadTakenOver
+from resumable_nb.errors import NameTaken, Paused, RunFirst, ThreadTakenOver
 from resumable_nb.journal import Row
 from resumable_nb.opening import open_notebook
 from tests.model import outside, reference_model
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 class Outcome(NamedTuple):
-    """What came of a cell: one of `ENDED`, or `raised`, `run first`, `name taken`, `taken over`, `cut off`."""
+    """What came of a cell: one of `ENDED`, or `raised`, `run first`, `name taken`, `taken over`, `cut off`, `in doubt`."""
 
     kind: str
     cell_id: str = ""  # of the cell that a stop names
@@ -73,7 +73,7 @@ class Process:
         self._open(query, frozenset())
 
     def _open(self, query: str, tracked: frozenset[str]) -> None:
-        self.start: Value = (query, ())
+        self.start: Value = (query, (), ())
         self.number, self.opening = next(_numbers), object()
         self.executed: list[cells.Cell] = []  # where only the order of execution is known
         with self.running():
@@ -185,8 +185,10 @@ class Process:
             execute(cell.source, self.namespace)
         except AssertionError:
             raise  # a check of ours, while another kernel ran inside this cell
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, Paused) as error:
             self.kernel.fail(error)
+            if isinstance(error, Paused):
+                return Outcome("in doubt", lines=str(error))
             if isinstance(error, ThreadTakenOver | KeyboardInterrupt | ConnectionError):
                 raise
             return Outcome("raised", lines=f"{decision.line} {error!r}")
@@ -199,8 +201,8 @@ class Process:
 
     # ------------------------------------------------------------------ what is to be seen
     @property
-    def state(self) -> tuple[str, tuple[str, ...]]:
-        """Query and findings that code would see."""
+    def state(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        """The state that code would see."""
         return visible_state(self.namespace[STATE])
 
     def visible(self) -> Names:
@@ -227,9 +229,10 @@ def execute(source: str, namespace: dict[str, Any]) -> None:
     exec(compile(source, name, "exec", dont_inherit=True), namespace)
 
 
-def visible_state(state: Any) -> tuple[str, tuple[str, ...]]:
-    """Query and findings."""
-    return state.query, tuple(state.findings)
+def visible_state(state: Any) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Query, findings, and the keys of the receipts."""
+    receipts = (receipt["key"] if isinstance(receipt, dict) else receipt for receipt in state.receipts)
+    return state.query, tuple(state.findings), tuple(receipts)
 
 
 def visible_names(namespace: dict[str, Any]) -> Names:

@@ -20,7 +20,7 @@ Names = dict[str, Value]  # the state is a name like others: "state"
 Operation = tuple[str, ...]
 Prompt = tuple[Any, ...]  # text, a value that code put into it, and the state as context
 STATE = "state"
-START: Value = ("", ())  # the state: query (assigned), findings (appended)
+START: Value = ("", (), ())  # the state: query (assigned), findings (appended), keys of the receipts (the library's)
 
 # Operations whose first argument is a name that they bind; that read the name at this argument; that use the state.
 _BINDS = {"let", "maybe", "push", "copy", "del", "into", "len", "client", "def"}
@@ -53,7 +53,7 @@ _SOURCE = {
     "client": "{0} = Client({1!r})",
     "call": "{0}()",
     "raise": "raise ValueError",
-    "renew": "state = type(state)(query=state.query, findings=list(state.findings))",
+    "renew": "state = type(state)(query=state.query, findings=list(state.findings), receipts=list(state.receipts))",
     # Only Python knows what these do: see `by_python`.
     "alias": "{0} = {1}",
     "nest": "{0} = [{1}]",
@@ -162,6 +162,16 @@ def visible(names: Mapping[str, Value]) -> Names:
     return {v: shown(x) for v, x in names.items() if x is not None}
 
 
+def receipt_of(effect_key: str) -> str:
+    """What an effect gives, the first time and ever after."""
+    return f"receipt {effect_key}"
+
+
+def refused(effect_key: str) -> str:
+    """Outside of a step nothing would keep an effect from happening twice."""
+    raise Raised(effect_key)
+
+
 def execute(
     code: Iterable[Operation],
     names: Names,
@@ -170,7 +180,7 @@ def execute(
     made_by: str = "",
 ) -> None:
     """Run code on names, in place; if it raises, the state stays. Every prompt holds the state as context."""
-    query, found = names[STATE] or ()
+    query, found, done = names[STATE] or ()
 
     def read(name: str) -> tuple[Any, ...]:
         if (value := names.get(name)) is None:
@@ -183,7 +193,9 @@ def execute(
             case "ask", x: found += (ask((x, None, query, found)),)
             case "about", x, v: found += (ask((x, shown(read(v)), query, found)),)
             case "into", v, x: names[v] = (ask((x, None, query, found)),)
-            case "act", effect_key: found += (act(effect_key),)
+            case "act", effect_key:
+                found += (act(effect_key),)
+                done = (*done, effect_key) if effect_key not in done else done
             case "add", x: found += (x,)
             case "addvar", v: found += (str(shown(read(v))),)
             case "set", x: query = x
@@ -192,7 +204,7 @@ def execute(
             case "assign", x: found = (x,)
             case ("pop",): found = found[:-1]
             case "head", x: found = (x, *found[1:])
-            case "rebind", x: query, found = x, (x,)
+            case "rebind", x: query, found, done = x, (x,), ()
             case "len", v: names[v] = (str(len(found)),)
             case "let", v, x: names[v] = (x,)
             case "maybe", v, x: names[v] = (x,) if found else names.get(v)
@@ -202,13 +214,13 @@ def execute(
             case "client", v, x: names[v] = ("client", x, made_by)
             case "def", f, *operation: names[f] = ("function", *operation)
             case "call", f:
-                inner = names | {STATE: (query, found)}
+                inner = names | {STATE: (query, found, done)}
                 execute((read(f)[1:],), inner, ask, act)
-                query, found = inner[STATE] or ()
+                query, found, done = inner[STATE] or ()
             case ("renew",): pass
             case ("raise",): raise Raised
     # fmt: on
-    names[STATE] = query, found
+    names[STATE] = query, found, done
 
 
 def linear(
@@ -232,7 +244,7 @@ def linear(
             return answer(cell, prompt, asked.count(prompt) - 1)
 
         try:
-            execute(cell.code, names, ask, "receipt {}".format)
+            execute(cell.code, names, ask, receipt_of if cell.step else refused)
         except Raised:
             return names, cell
     return names, None

@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from resumable_nb import effect
 from resumable_nb.journal import Row
 from resumable_nb.scope import scope
-from tests.model.oracle import Cell, Prompt, digest
+from tests.model.oracle import Cell, Prompt, digest, receipt_of
 
 NAME = "POST /v1/chat/completions"
 
@@ -29,6 +30,9 @@ class World:
     Attributes:
         era: answers change with it.
         sent: how often the model was asked inside steps: by step, prompt and occurrence.
+        acted: how often each effect happened.
+        started: keys of effects that the journal has as started, and not as something that did not happen.
+        receipts: keys of effects whose receipt the journal has.
         answers: what the journal holds, told from its rows alone: cell id, step, prompt, occurrence → seq, answer.
         owner: the kernel that opened the thread last.
         boundary: called with its name wherever a process may be killed, overtaken or cut off.
@@ -37,6 +41,9 @@ class World:
     def __init__(self) -> None:
         self.era = 0
         self.sent: Counter[tuple[str, Prompt, int]] = Counter()
+        self.acted: Counter[str] = Counter()
+        self.started: set[str] = set()
+        self.receipts: set[str] = set()
         self.asked: list[Prompt] = []  # outside of steps, by the cell that runs
         self.calls = 0  # of `ask`, by the cell that runs
         self.answers: dict[tuple[str, str, Prompt, int], tuple[int, str]] = {}
@@ -70,10 +77,24 @@ class World:
             elif row.kind == "llm" and row.phase == "done" and row.step is not None:
                 question = (row.cell_id or "", row.step, self._prompts[row.ref_seq or 0], row.occurrence or 0)
                 self.answers[question] = row.seq, json.loads(row.response or "")["answer"]
+            elif row.kind == "effect" and row.key:
+                self._effect(row.key, row.phase)
             elif row.kind == "step" and row.phase == "retired":
                 self._retire(row)
             elif row.kind == "checkpoint" and row.phase == "taken up":
                 self._rename(row)
+
+    def _effect(self, key: str, phase: str) -> None:
+        if phase == "started":
+            self.started.add(key)
+        elif phase == "done":
+            self.receipts.add(key)
+        elif phase in ("failed", "not done"):
+            self.started.discard(key)
+
+    def settled(self, key: str, *, happened: bool) -> None:
+        """A person has said whether it happened."""
+        self._effect(key, "done" if happened else "not done")
 
     def _of(self, cell_id: str | None, step: str | None) -> Iterator[tuple[str, str, Prompt, int]]:
         """R7, R8: the answers of a step are those by its cell id or by its name."""
@@ -145,8 +166,33 @@ def ask(text: str, value: Iterable[str] | None = None) -> str:
 
 
 def act(effect_key: str) -> str:
-    """Something that is done outside."""
-    return f"receipt {effect_key}"
+    """Something that is done outside, once for each key. Whether it happened cannot be looked up if that ends in "?"."""
+    _worlds[0].calls += 1
+    return str((_act_unseen if effect_key.endswith("?") else _act)(effect_key))
+
+
+def happens(effect_key: str) -> str:
+    """The effect itself."""
+    world = _worlds[0]
+    world.boundary("act")
+    world.acted[effect_key] += 1
+    world.boundary("acted")
+    return receipt_of(effect_key)
+
+
+def find(effect_key: str) -> str | None:
+    """Ask the outside whether it happened."""
+    return receipt_of(effect_key) if _worlds[0].acted[effect_key] else None
+
+
+@effect(key="{effect_key}", lookup=find)
+def _act(effect_key: str) -> str:
+    return happens(effect_key)
+
+
+@effect(key="{effect_key}")
+def _act_unseen(effect_key: str) -> str:
+    return happens(effect_key)
 
 
 class Client:

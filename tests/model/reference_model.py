@@ -10,7 +10,20 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from tests.model.oracle import START, STATE, Cell, Names, Prompt, Raised, Value, digest, execute, storable
+from tests.model.oracle import (
+    START,
+    STATE,
+    Cell,
+    Names,
+    Prompt,
+    Raised,
+    Value,
+    digest,
+    execute,
+    receipt_of,
+    refused,
+    storable,
+)
 
 Notebook = Callable[[], tuple[list[Cell], object]]  # the cells as far as the kernel is told, and a version
 
@@ -42,6 +55,8 @@ class Thread:
         self.lineage: dict[str, Record] = {}
         self.unfinished: set[str] = set()
         self.answers: dict[tuple[Any, ...], str] = {}  # (cell id, step, prompt, occurrence), oldest first
+        self.started: set[str] = set()  # keys of effects
+        self.receipts: set[str] = set()
         self.anchors: dict[str, tuple[str, object]] = {}  # unsaved cell: the cell it ran after, version of the file
 
     def run_like(self, cell: Cell, before: Names) -> Record | None:
@@ -208,7 +223,8 @@ class Kernel:
             self.thread.unfinished.add(cell.cell_id)
         self.ran.pop(cell.cell_id, None)
         was, asked, made_by = dict(self.names), list[Prompt](), digest(cell.code, sorted(before.items()))
-        execute(cell.code, self.names, lambda p: self.ask(cell, p, asked), lambda k: f"receipt {k}", made_by)
+        act = self.act if cell.step else self.refuse
+        execute(cell.code, self.names, lambda p: self.ask(cell, p, asked), act, made_by)
         kept = {v for v, x in self.names.items() if x != was.get(v)} | cell.writes()
         try:
             self.commit(Record(cell, before, {v: self.names.get(v) for v in kept}), was=cell)
@@ -247,6 +263,22 @@ class Kernel:
             self.write("answer")
             thread.answers[cell.cell_id, cell.step, prompt, nth] = answer
         return answer
+
+    def refuse(self, effect_key: str) -> str:
+        """An effect outside of a step."""
+        self.boundary("call")
+        return refused(effect_key)
+
+    def act(self, effect_key: str) -> str:
+        """An effect happens once per key. Started without a receipt: look it up ("k?": cannot be), or ask a person."""
+        thread = self.thread
+        self.boundary("call")
+        if effect_key not in thread.receipts:
+            if effect_key in thread.started and effect_key.endswith("?"):
+                raise Stop("in doubt")
+            self.write("act")
+            thread.receipts.add(effect_key)
+        return receipt_of(effect_key)
 
 
 __all__ = ["Kernel", "Left", "Raised", "Record", "Stop", "Thread"]

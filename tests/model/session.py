@@ -27,14 +27,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from resumable_nb import cells
+from resumable_nb import cells, receipts
 from resumable_nb.cells import Origin
-from resumable_nb.errors import ThreadNotFound, ThreadTakenOver
+from resumable_nb.errors import AlreadyDecided, NotAsked, ThreadNotFound, ThreadTakenOver
+from resumable_nb.journal import Store
 from tests.model import by_python
 from tests.model.checks import check_memory, check_opening, check_stored, require
 from tests.model.in_step import Companion
 from tests.model.notebook import ENDED, Outcome, Process, engine_cell, in_words, opening_cell
-from tests.model.oracle import START, STATE, Cell, Names, Prompt, digest, linear, visible
+from tests.model.oracle import START, STATE, Cell, Names, Prompt, digest, linear, receipt_of, visible
 from tests.model.outside import Killed, World
 from tests.model.writing import Choose, Writer
 
@@ -42,7 +43,7 @@ REPLAYED = ("client", "copy", "lambda", "closure", "default")  # what these make
 ORDERS = ("file", "screen", "ids", "execution")
 _OFTEN = (
     "run 4 all 2 again 1 save 3 restart 1 hop 1 jump 1 advice 2 edit 1 edit+run 2 setup 1 insert 1 insert+run 1 delete 1 swap 1 "
-    "rename 1 twin 1 anew 1 kind 1 revert 1 stray 2 kill 5 steal 2 outage 1 interrupt 1 fresh 1 second 1 first 1 takeover 1 query 1"
+    "rename 1 twin 1 anew 1 kind 1 revert 1 stray 2 kill 5 settle 1 steal 2 outage 1 interrupt 1 fresh 1 second 1 first 1 takeover 1 query 1"
 )
 OPERATIONS = [name for name, often in re.findall(r"(\S+) (\d)", _OFTEN) for _ in range(int(often))]
 
@@ -215,6 +216,7 @@ class Person:
             require(process.state in entry, "entry", process.state, "not", *entry)
         again = (Counter(self.world.sent) - sent).keys() & journaled
         require(not again, "twice", "a journaled call was sent again:", again)
+        require(max(self.world.acted.values(), default=0) <= 1, "twice", "an effect happened twice:", self.world.acted)
         require(outcome.shown in ("", repr(process.state)), "shown", outcome.shown, "but has", process.state)
         self.compare_with_model(cell, outcome, rows)
         if outcome.kind in ENDED and process is self.world.owner and next(self.turns) % 4 == 0:
@@ -236,7 +238,8 @@ class Person:
         if left.record is None:
             return [self.process.start]
         image = fold.image(left.record.checkpoint)
-        return [(json.loads(image.json("query")), tuple(json.loads(image.json("findings"))))]
+        query, findings, receipts = (json.loads(image.json(f)) for f in ("query", "findings", "receipts"))
+        return [(query, tuple(findings), tuple(receipt["key"] for receipt in receipts))]
 
     def compare(self, cell: Cell, outcome: Outcome) -> None:
         """The state and the cell's names are those of a clean run of what is on screen."""
@@ -326,7 +329,9 @@ class Person:
         stack = [cell]
         for turn in range(100):
             outcome = self.run(stack[-1])
-            if outcome.kind in ("run first", "name taken"):  # the latter: renamed on screen, but not executed
+            if outcome.kind == "in doubt":
+                self.settle()
+            elif outcome.kind in ("run first", "name taken"):  # the latter: renamed on screen, but not executed
                 stack.append(next(c for c in self.screen if c.cell_id == outcome.cell_id))
             elif outcome.kind not in ENDED:
                 require(bool(unknown or self.notes() or not stack[-1].step), "advice", *outcome)
@@ -395,6 +400,17 @@ class Person:
         self.world.era += 1
         self.companion.thread.era += 1
 
+    def settle(self) -> None:
+        """Say of every effect in doubt whether it happened."""
+        for key in self.world.started - self.world.receipts:
+            happened = self.world.acted[key] > 0
+            with contextlib.suppress(NotAsked, AlreadyDecided):
+                receipt = receipt_of(key) if happened else None
+                receipts.settle(Store.open(self.store), self.thread_id, key, happened=happened, receipt=receipt)
+                self.world.settled(key, happened=happened)
+        self.companion.settled()
+        self.log("settle")
+
     # ---------------------------------------------------------------- anything
     def do(self, operation: str) -> None:
         """One of `OPERATIONS`."""
@@ -420,6 +436,8 @@ class Person:
                 self.again(cell)
             case "advice":
                 self.advice(cell)
+            case "settle":
+                self.settle()
             case "kill" | "steal" | "outage" | "interrupt":
                 self.interrupted(cell, operation)
             case "stray" if self.deleted:  # as from another notebook on the same kernel
@@ -470,6 +488,7 @@ class Person:
         """Save; restart; Run All. Then state, names and calls are those of a clean run."""
         self.save()
         self.restart()
+        self.settle()
         twins = self.duplicates()
         of = [*self.above(twins[0])] if twins else self.screen
         journaled, sent = World.copy_of(self.world), Counter(self.world.sent)
@@ -489,6 +508,9 @@ class Person:
         require(got == names, "final", got, "but a clean run:", names)
         extra = Counter(self.world.sent) - sent - needed
         require(not extra, "final", "sent without need:", extra)
+        ran = of[: of.index(raised)] if raised else of
+        asked = {op[1] for cell in ran for op in cell.code if op[0] == "act"}
+        require(all(self.world.acted[key] == 1 for key in asked), "final", "effects:", self.world.acted)
         self.tally["final " + want] += 1
         if self.choose(range(20)) == 0:
             check_stored(self.process, for_people=True)

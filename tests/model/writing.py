@@ -16,7 +16,7 @@ def _kinds(text: str) -> list[str]:
     return text.split("|")
 
 
-STEP = _kinds("ask X|ask X|about X V|about X V|about X c|into V X|act K|call F|call F|raise")
+STEP = _kinds("ask X|ask X|about X V|about X V|about X c|into V X|act K|act K|call F|call F|raise")
 NAMES = _kinds("let V X|let V X|push V X|push V X|len V|copy V V|maybe V X|client c X|add X|add X|addvar V|del V")
 STATE = _kinds("set X|init|update X|assign X|extend X|pop|head X|rebind X|renew")
 DEFS = _kinds("def F about X V|def F addvar V|def F add X")
@@ -28,7 +28,7 @@ ALIASES = _kinds(
 ALIASES += _kinds("addvar V|addvar V|default F V|closure F V|defpush F V X|let V X|del V")
 KINDS = {"plain": NAMES + STATE + DEFS, "rich": RICH + NAMES, "aliases": ALIASES}
 SETUP = _kinds("let v X|let w X|client c X|def f about X V|def g addvar V")
-WORDS = {"X": "xyz", "V": "vvw", "F": "fg", "K": "jklm"}
+WORDS = {"X": "xyz", "V": "vvw", "F": "fg", "K": ["j", "k", "l", "m", "q?", "r?"]}
 
 
 class Writer:
