@@ -101,10 +101,10 @@ def check_fields(cls: type[State], stored: Iterable[str]) -> None:
     gone = [name for name in stored if name not in cls.model_fields]
     if gone:
         names = ", ".join(f"`{name}`" for name in gone)
-        forgot = "Did you forget `--state NAME`? Else " if cls.__name__ in ("ResearchState", "State") else ""
+        forgot = "Did you forget `--state NAME`? " if cls.__name__ in ("ResearchState", "State") else ""
         raise StateMismatch(
             f"The stored state has {names}, and {cls.__name__} has no such field. {_KEPT} "
-            f"{forgot}{'p' if forgot else 'P'}ut the field back, or {_raise_version(cls, f'raw.pop({gone[0]!r})')}"
+            f"{forgot}Put the field back, or {_raise_version(cls, f'raw.pop({gone[0]!r})')}"
         )
 
 
