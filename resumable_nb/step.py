@@ -413,9 +413,7 @@ class Kernel:
 
     def _adopt_state(self) -> None:
         """A cell may have bound `state` to a new object."""
-        bound = self.namespace.get(
-            STATE, self.thread.live.state
-        )  # `%reset` takes it away; without a class it is not there
+        bound = self.namespace.get(STATE, self.thread.live.state)  # `%reset` takes it away
         if bound is not self.thread.live.state:
             if not isinstance(bound, type(self.thread.live.state)):
                 raise StateMismatch(
