@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -94,7 +95,7 @@ def _mutable(value: object, alive: list[object] | None = None) -> set[int] | Non
     todo = [value]
     while todo:
         item = todo.pop()
-        if type(item) in _IMMUTABLE or id(item) in seen or isinstance(item, _NOT_SHARED):
+        if type(item) in _IMMUTABLE or id(item) in seen or isinstance(item, _NOT_SHARED) or _is_index(item):
             continue
         if len(seen) >= LIMIT:
             return None
@@ -105,6 +106,12 @@ def _mutable(value: object, alive: list[object] | None = None) -> set[int] | Non
             found.add(id(item))
         todo.extend(_parts(item))
     return found
+
+
+def _is_index(item: object) -> bool:
+    """Whether it is an index of pandas: nobody can change it, so `values` stores it as content and two come back."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(item, pandas.Index)
 
 
 def _parts(item: Any) -> Iterator[object]:

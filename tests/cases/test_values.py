@@ -89,6 +89,7 @@ def test_values_come_back_as_they_were(book: Book, source: str) -> None:
 
     assert again.code == 0, again.said
     assert book.server.asked() == 1
+    assert "restored" in again.shown("s")
     assert again.shown("end") == first.shown("end")
     history = book.command("history", "--thread", "t")
     assert history.returncode == 0
