@@ -289,7 +289,8 @@ class _Runner:
         try:
             await client.async_execute_cell(cell, index)
         except CellExecutionError as error:
-            how, run = "failed", self._raised(label, error)
+            run = self._raised(label, error)
+            how = run.outcome
         except CellTimeoutError:
             how, run = "timed out", self._ended("failed", f"{label} took longer than {self.cell_timeout_s:g} s.")
             await client.interrupt()

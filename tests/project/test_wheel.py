@@ -33,10 +33,9 @@ def test_the_wheel_holds_the_package_whole(wheel):
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
 
 
-def test_the_wheel_brings_the_quickstart(wheel):
-    """`resumable-nb demo` needs the notebook where there is no checkout."""
-    name = "01_quickstart.ipynb"
-
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb")))
+def test_the_wheel_brings_the_notebooks(wheel, name):
+    """`resumable-nb demo` needs the quickstart where there is no checkout; people look at the others."""
     assert wheel.read(f"resumable_nb/notebooks/{name}") == (ROOT / "notebooks" / name).read_bytes()
 
 
