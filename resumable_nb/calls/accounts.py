@@ -6,6 +6,7 @@ https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -88,17 +89,31 @@ def request_model(path: str, body: object) -> str | None:
 
 @dataclass(slots=True)
 class Answered:
-    """The columns of an answer."""
+    """What an answer says of itself."""
 
-    gen_ai_response_model: str | None = None
-    gen_ai_response_id: str | None = None
-    gen_ai_response_finish_reasons: str | None = None
-    gen_ai_usage_input_tokens: int | None = None
-    gen_ai_usage_output_tokens: int | None = None
+    response_model: str | None = None
+    response_id: str | None = None
+    response_finish_reasons: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
 
-    def columns(self) -> dict[str, Any]:
-        """As keyword arguments of a journal row."""
-        return {name: getattr(self, name) for name in self.__slots__}
+    def columns(self, asked: Mapping[str, str | None]) -> dict[str, Any]:
+        """As columns of the journal.
+
+        Args:
+            asked: what is known from the request: `provider_name` and `operation_name`.
+        """
+        told = {name: getattr(self, name) for name in self.__slots__ if name.startswith("response")}
+        return {
+            "gen_ai_usage_input_tokens": self.input_tokens,
+            "gen_ai_usage_output_tokens": self.output_tokens,
+            "gen_ai": gen_ai({**asked, **told}),
+        }
+
+
+def gen_ai(told: Mapping[str, str | None]) -> str:
+    """What is told, for the column `gen_ai`."""
+    return json.dumps({name: value for name, value in told.items() if value is not None}, ensure_ascii=False)
 
 
 def answered(answer: object) -> Answered:
@@ -107,17 +122,17 @@ def answered(answer: object) -> Answered:
         return Answered()
     usage = _mapping(answer, "usage") or _mapping(answer, "usageMetadata")
     return Answered(
-        gen_ai_response_model=_text(answer, "model", "modelVersion"),
-        gen_ai_response_id=_text(answer, "id", "responseId"),
-        gen_ai_response_finish_reasons=", ".join(dict.fromkeys(_reasons(answer))) or None,
-        gen_ai_usage_input_tokens=_first(
+        response_model=_text(answer, "model", "modelVersion"),
+        response_id=_text(answer, "id", "responseId"),
+        response_finish_reasons=", ".join(dict.fromkeys(_reasons(answer))) or None,
+        input_tokens=_first(
             _sum(usage, "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
             _sum(usage, "prompt_tokens"),
             _sum(usage, "inputTokens"),
             _sum(usage, "promptTokenCount", "toolUsePromptTokenCount"),
             _sum(answer, "prompt_eval_count"),
         ),
-        gen_ai_usage_output_tokens=_first(
+        output_tokens=_first(
             _sum(usage, "output_tokens"),
             _sum(usage, "completion_tokens"),
             _sum(usage, "outputTokens"),

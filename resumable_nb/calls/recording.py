@@ -67,10 +67,10 @@ class Call:
         self._lock = threading.Lock()
         self._columns: dict[str, Any] = {"kind": question.kind, "name": question.name, "key": question.key}
         if question.kind == "llm":
+            self._asked = {"provider_name": provider, "operation_name": question.operation}
             self._columns |= {
-                "gen_ai_provider_name": provider,
-                "gen_ai_operation_name": question.operation,
                 "gen_ai_request_model": accounts.request_model(question.name, question.body),
+                "gen_ai": accounts.gen_ai(self._asked),
             }
 
     def claim(self) -> None:
@@ -130,7 +130,7 @@ class Call:
         as_it_stands = response is not None and not has_lines(content_type)
         columns: dict[str, Any] = {"response": response, "body": None if as_it_stands else body}
         if self.question.kind == "llm" and why != LEFT_OPEN:  # its last row tells the tokens, once
-            columns |= accounts.answered(value).columns()
+            columns |= accounts.answered(value).columns(self._asked)
         return self._row(phase, duration_ms=self._ms, data=self._data(status, headers, why), **columns)
 
     def _is_first_to_end(self) -> bool:
@@ -154,7 +154,7 @@ class Call:
     def _row(self, phase: str, **columns: Any) -> Row:
         from resumable_nb.journal import Row
 
-        return Row(phase=phase, ref_seq=self._started_seq, occurrence=self._occurrence, **self._columns, **columns)
+        return Row(phase=phase, ref_seq=self._started_seq, occurrence=self._occurrence, **self._columns | columns)
 
     @property
     def _ms(self) -> float:

@@ -25,9 +25,8 @@ _REPEATED = (
     "name",
     "key",
     "occurrence",
-    "gen_ai_provider_name",
-    "gen_ai_operation_name",
     "gen_ai_request_model",
+    "gen_ai",
 )
 
 

@@ -28,14 +28,10 @@ COLUMNS = (
     "key",
     "occurrence",
     "duration_ms",
-    "gen_ai_provider_name",
-    "gen_ai_operation_name",
     "gen_ai_request_model",
-    "gen_ai_response_model",
-    "gen_ai_response_id",
-    "gen_ai_response_finish_reasons",
     "gen_ai_usage_input_tokens",
     "gen_ai_usage_output_tokens",
+    "gen_ai",
     "changes",
     "request",
     "response",
@@ -43,7 +39,7 @@ COLUMNS = (
     "body",
     "writer",
 )
-JSON_COLUMNS = ("changes", "request", "response", "data")
+JSON_COLUMNS = ("gen_ai", "changes", "request", "response", "data")
 _LARGE = ("request", "response", "body")
 _LIMITED = (*JSON_COLUMNS, "body")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,14 +65,10 @@ class Row:
     key: str | None = None
     occurrence: int | None = None
     duration_ms: float | None = None
-    gen_ai_provider_name: str | None = None
-    gen_ai_operation_name: str | None = None
     gen_ai_request_model: str | None = None
-    gen_ai_response_model: str | None = None
-    gen_ai_response_id: str | None = None
-    gen_ai_response_finish_reasons: str | None = None
     gen_ai_usage_input_tokens: int | None = None
     gen_ai_usage_output_tokens: int | None = None
+    gen_ai: str | None = None
     changes: str | None = None
     request: str | None = None
     response: str | None = None
@@ -169,9 +161,7 @@ def from_values(values: Sequence[Any]) -> Row:
     (
         row.thread_id, row.seq, row.kind, row.phase, ts, row.session_id, row.ref_seq, row.parent_seq, row.run_seq,
         row.step, row.cell_id, row.name, row.key, row.occurrence, row.duration_ms,
-        row.gen_ai_provider_name, row.gen_ai_operation_name, row.gen_ai_request_model, row.gen_ai_response_model,
-        row.gen_ai_response_id, row.gen_ai_response_finish_reasons,
-        row.gen_ai_usage_input_tokens, row.gen_ai_usage_output_tokens,
+        row.gen_ai_request_model, row.gen_ai_usage_input_tokens, row.gen_ai_usage_output_tokens, row.gen_ai,
         row.changes, row.request, row.response, row.data, row.body, row.writer,
     ) = values
     # fmt: on

@@ -31,14 +31,10 @@ CREATE TABLE journal (
     key                            VARCHAR,
     occurrence                     INTEGER,
     duration_ms                    DOUBLE,
-    gen_ai_provider_name           VARCHAR,
-    gen_ai_operation_name          VARCHAR,
     gen_ai_request_model           VARCHAR,
-    gen_ai_response_model          VARCHAR,
-    gen_ai_response_id             VARCHAR,
-    gen_ai_response_finish_reasons VARCHAR,
     gen_ai_usage_input_tokens      BIGINT,
     gen_ai_usage_output_tokens     BIGINT,
+    gen_ai                         JSON,
     changes                        JSON,
     request                        JSON,
     response                       JSON,
@@ -124,8 +120,11 @@ CREATE VIEW llm_calls AS
 WITH f AS (
     SELECT thread_id, max(seq) AS forked_seq FROM journal WHERE kind = 'thread' AND phase = 'forked' GROUP BY thread_id)
 SELECT thread_id, seq, ref_seq AS started_seq, ts, session_id, step, cell_id, name, phase, key, occurrence, duration_ms,
-       gen_ai_provider_name, gen_ai_operation_name, gen_ai_request_model, gen_ai_response_model, gen_ai_response_id,
-       gen_ai_response_finish_reasons, gen_ai_usage_input_tokens, gen_ai_usage_output_tokens, response, data
+       gen_ai->>'provider_name' AS gen_ai_provider_name, gen_ai->>'operation_name' AS gen_ai_operation_name,
+       gen_ai_request_model, gen_ai->>'response_model' AS gen_ai_response_model,
+       gen_ai->>'response_id' AS gen_ai_response_id,
+       gen_ai->>'response_finish_reasons' AS gen_ai_response_finish_reasons,
+       gen_ai_usage_input_tokens, gen_ai_usage_output_tokens, response, data
 FROM journal LEFT JOIN f USING (thread_id)
 WHERE kind = 'llm' AND phase <> 'started' AND seq > coalesce(forked_seq, 0);
 
@@ -217,14 +216,10 @@ COMMENT ON COLUMN journal.name IS 'Function, effect, approval or resource; of an
 COMMENT ON COLUMN journal.key IS 'What a call asks, what a run depends on, or an idempotency key';
 COMMENT ON COLUMN journal.occurrence IS 'How often the same was asked before in its step';
 COMMENT ON COLUMN journal.duration_ms IS 'Milliseconds that it took';
-COMMENT ON COLUMN journal.gen_ai_provider_name IS 'OpenTelemetry gen_ai.provider.name';
-COMMENT ON COLUMN journal.gen_ai_operation_name IS 'OpenTelemetry gen_ai.operation.name';
 COMMENT ON COLUMN journal.gen_ai_request_model IS 'OpenTelemetry gen_ai.request.model';
-COMMENT ON COLUMN journal.gen_ai_response_model IS 'OpenTelemetry gen_ai.response.model';
-COMMENT ON COLUMN journal.gen_ai_response_id IS 'OpenTelemetry gen_ai.response.id';
-COMMENT ON COLUMN journal.gen_ai_response_finish_reasons IS 'OpenTelemetry gen_ai.response.finish_reasons';
 COMMENT ON COLUMN journal.gen_ai_usage_input_tokens IS 'OpenTelemetry gen_ai.usage.input_tokens';
 COMMENT ON COLUMN journal.gen_ai_usage_output_tokens IS 'OpenTelemetry gen_ai.usage.output_tokens';
+COMMENT ON COLUMN journal.gen_ai IS 'What else OpenTelemetry''s GenAI says of a call, as JSON: provider_name, operation_name, response_model, response_id, response_finish_reasons';
 COMMENT ON COLUMN journal.changes IS 'What changed in the state: {"set": {…}, "append": {…}, "drop": {…}, "version": n}';
 COMMENT ON COLUMN journal.request IS 'What was asked, without secrets; on the started row only';
 COMMENT ON COLUMN journal.response IS 'A JSON answer, character by character';

@@ -67,8 +67,8 @@ def test_streams_of_gemini_and_ollama_amount_to_their_answers() -> None:
     assert other["message"] == {"role": "assistant", "content": "Hello"}
     for answer, model in ((one, "g"), (other, "l")):
         found = accounts.answered(answer)
-        assert (found.gen_ai_usage_input_tokens, found.gen_ai_usage_output_tokens) == (5, 3)
-        assert found.gen_ai_response_model == model
+        assert (found.input_tokens, found.output_tokens) == (5, 3)
+        assert found.response_model == model
 
 
 ANSWERS: list[tuple[dict[str, Any], tuple[int | None, int | None, str | None]]] = [
@@ -109,9 +109,9 @@ def test_tokens_and_reasons_of_each_api(
     found = accounts.answered(answer)
 
     assert (
-        found.gen_ai_usage_input_tokens,
-        found.gen_ai_usage_output_tokens,
-        found.gen_ai_response_finish_reasons,
+        found.input_tokens,
+        found.output_tokens,
+        found.response_finish_reasons,
     ) == expected
 
 
@@ -200,9 +200,10 @@ def test_a_row_tells_all_that_otel_names(clients: Clients, server: ModelServer, 
     assert started.gen_ai_request_model == done.gen_ai_request_model == "m"
     assert done.ref_seq == started.seq
     assert (done.name, done.key) == ("POST /v1/chat/completions", started.key)
-    assert (done.gen_ai_provider_name, done.gen_ai_operation_name) == ("openai", "chat")
-    assert (done.gen_ai_response_model, done.gen_ai_response_id) == ("m", "chatcmpl-1")
-    assert done.gen_ai_response_finish_reasons == "stop"
+    asked = {"provider_name": "openai", "operation_name": "chat"}
+    assert json.loads(started.gen_ai or "") == asked
+    told = {"response_model": "m", "response_id": "chatcmpl-1", "response_finish_reasons": "stop"}
+    assert json.loads(done.gen_ai or "") == asked | told
     assert (done.gen_ai_usage_input_tokens, done.gen_ai_usage_output_tokens) == (100, 10)
     assert (done.duration_ms or 0) > 0
     assert json.loads(started.request or "")["body"]["messages"][0]["content"] == "Q1"

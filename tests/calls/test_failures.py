@@ -271,4 +271,4 @@ def test_half_a_surrogate_pair_is_kept_as_bytes(clients: Clients, server: ModelS
 
     assert again == live
     assert last(journal).response is None
-    str(last(journal).gen_ai_response_id).encode()
+    str(last(journal).gen_ai).encode()

@@ -31,16 +31,19 @@ def fill(store: Store) -> None:
         "key": "k1",
         "occurrence": 0,
     }
-    model = {"gen_ai_provider_name": "openai", "gen_ai_operation_name": "chat", "gen_ai_request_model": "m"}
-    session.append(Row(kind="llm", phase="started", request='{"prompt": "Q1"}', **call, **model))
+    model = {"gen_ai_request_model": "m"}
+    asked = {"provider_name": "openai", "operation_name": "chat"}
+    session.append(
+        Row(kind="llm", phase="started", request='{"prompt": "Q1"}', gen_ai=json.dumps(asked), **call, **model)
+    )
     found = '{"append":{"findings":["f1"]}}'
     answered = {
         "duration_ms": 12.5,
         "response": '{"answer" :  1.0}',
         "data": '{"status": 200}',
-        "gen_ai_response_model": "m-1",
-        "gen_ai_response_id": "r1",
-        "gen_ai_response_finish_reasons": "stop",
+        "gen_ai": json.dumps(
+            {**asked, "response_model": "m-1", "response_id": "r1", "response_finish_reasons": "stop"}
+        ),
         "gen_ai_usage_input_tokens": 100,
         "gen_ai_usage_output_tokens": 10,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import os
 import subprocess
@@ -54,7 +55,7 @@ def test_it_answers_chat_streams_and_forms(journal: MemoryJournal, capsys: pytes
     assert live[2].animal in ("a cat", "a dog")
     assert capsys.readouterr().out.count(live[1]) == 2
     assert phases(journal) == ["started", "done"] * (len(journal.read()) // 2)
-    assert {row.gen_ai_provider_name for row in journal.read()} == {"llama_cpp"}
+    assert {json.loads(row.gen_ai or "{}").get("provider_name") for row in journal.read()} == {"llama_cpp"}
     assert {row.gen_ai_request_model for row in journal.read()} == {EMBEDDED_MODEL}
     assert all(row.gen_ai_usage_output_tokens for row in journal.read() if row.phase == "done")
 
