@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from resumable_nb.errors import ResumableError, StateError
 from resumable_nb.state import migrations, schema
 from resumable_nb.state.image import Form, Image, Items
-from resumable_nb.state.model import LOCK, State
+from resumable_nb.state.model import LOCK, State, is_handed_out, own
 from resumable_nb.state.track import Coder, ItemsTrack, Track, track
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Live:
             return self._image_of({name: self._look(name) for name in self._tracks})
 
     def _look(self, name: str) -> Form:
-        value = self._state.__dict__.get(name, _MISSING)
+        value = own(self._state).get(name, _MISSING)
         if value is _MISSING:
             raise StateError(f"state.{name} is gone from the object: assign what it is to be.")
         known: Any = self._tracks[name]
@@ -85,6 +86,9 @@ class Live:
             known = track(schema.fields_of(self._cls)[name], self._coder, value)
             known.look(value)
             self._tracks[name] = known
+        if isinstance(known, ItemsTrack):
+            is_ours = self._lists.get(name) is value and not is_handed_out(self._state, name)
+            return known.look(value, is_ours=is_ours)
         form: Form = known.look(value)
         return form
 
@@ -162,7 +166,7 @@ class Live:
                 self._put(self._decode(name, base, form))
 
     def _has_other_list(self, name: str) -> bool:
-        return name in self._lists and self._lists[name] is not self._state.__dict__[name]
+        return name in self._lists and self._lists[name] is not own(self._state)[name]
 
     def _rebase(self, image: Image, forms: dict[str, Form]) -> None:
         """The object is at this image already: what is changed from now on is changed against it."""
@@ -176,7 +180,7 @@ class Live:
         """The object is as an image says: what is changed from now on is new."""
         for known in self._tracks.values():
             known.mark()
-        self._lists = {name: value for name, value in self._state.__dict__.items() if type(value) is list}
+        self._lists = {name: value for name, value in own(self._state).items() if type(value) is list}
 
     def _move(self, image: Image, forms: dict[str, Form | None]) -> None:
         """Put the fields that differ to an image of this version. Whatever can fail comes before the first change."""
@@ -193,7 +197,7 @@ class Live:
             elif form is None or not _is_same(form, target):
                 moves.append(move := self._decode(name, form, target))
                 _fit(self._cls, name, move.value, target, self._coder)
-        moves += [_Move(name, None, _default(self._cls, name, self._state.__dict__)) for name in reset]
+        moves += [_Move(name, None, _default(self._cls, name, own(self._state))) for name in reset]
         for move in moves:
             self._put(move)
         self._after_move(image)
@@ -210,17 +214,23 @@ class Live:
 
     def _put(self, move: _Move) -> None:
         """Give a field its value, and follow it. A list goes into the list that was there at the last `set`."""
-        name, own = move.name, self._state.__dict__
+        name, held = move.name, own(self._state)
         value: Any = move.value
         known: Any = self._tracks[name]
         if type(value) is list:
-            present: list[Any] = own[name] if move.head or move.tail else []
+            present: list[Any] = held[name] if move.head or move.tail else []
             value = self._lists.get(name, value)
-            value[:] = [*present[: move.head], *move.value, *present[len(present) - move.tail :]]
-        own[name] = value
+            if value is present:
+                value[move.head : len(value) - move.tail] = move.value
+            else:
+                value[:] = [*present[: move.head], *move.value, *present[len(present) - move.tail :]]
+        held[name] = value
         if not (move.head or move.tail):
             known = self._tracks[name] = track(schema.fields_of(self._cls)[name], self._coder, value)
-        known.settle(value, move.form)
+        if type(value) is list:
+            known.settle(value, move.form, move.head)
+        else:
+            known.settle(value, move.form)
 
     def _after_move(self, image: Image) -> None:
         for name, form in image.forms.items():
@@ -246,7 +256,7 @@ class Live:
                 if type(value) is list and name in self._lists:
                     self._lists[name][:] = value
                     value = self._lists[name]  # noqa: PLW2901
-                state.__dict__[name] = value
+                own(state)[name] = value
         self._cls, self._state, self._tracks, self._coder = cls, state, tracks, coder
         self._base, self._changed, self._last = image, {}, image
         self._base_forms = {name: known.form for name, known in tracks.items()}
@@ -276,7 +286,7 @@ class Live:
             state.query = query
         coder = self._coder.with_blobs({})
         forms: dict[str, Form] = {}
-        for name, value in state.__dict__.items():
+        for name, value in own(state).items():
             known: Any = track(schema.fields_of(self._cls)[name], coder, value)
             known.settle(value)
             forms[name] = known.form
@@ -351,4 +361,6 @@ def _default(cls: type[State], name: str, others: dict[str, Any]) -> Any:
             f"{cls.__name__}.{name} has no default, and nothing is stored for it. Give it one: a new thread starts "
             "with the defaults, and so does a new field of an old one."
         )
-    return info.get_default(call_default_factory=True, validated_data=others)
+    given = copy.deepcopy(others) if info.default_factory_takes_validated_data else others
+    value = info.get_default(call_default_factory=True, validated_data=given)
+    return copy.deepcopy(value) if type(value) is list else value  # a factory may keep what it gives

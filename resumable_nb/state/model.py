@@ -28,6 +28,7 @@ AFTER_UPDATE: list[Callable[[Any], None]] = []
 """Called with the state after each `update`: the engine keeps apart what branches of a step put in."""
 
 
+_ALL = "__dict__"
 _deferred: ContextVar[list[tuple[Any, dict[str, Any]]] | None] = ContextVar("resumable_nb_deferred", default=None)
 
 
@@ -54,6 +55,7 @@ class State(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    __slots__ = ("_handed_out",)
 
     schema_version: ClassVar[int] = 1
     """Stored with each checkpoint."""
@@ -94,24 +96,25 @@ class State(BaseModel):
             return
         with LOCK:
             appended, put = {}, {}
+            held = own(self)
             for name, value in changes.items():
                 field, new = fields[name], _copied(f"{type(self).__name__}.{name}", value)
                 if field.appends:
                     new = self._elements(field, new)
-                if field.plain and isinstance(self.__dict__.get(name), list):
+                if field.plain and isinstance(held.get(name), list):
                     appended[name] = new
                     continue
                 old = self.__dict__.get(name)
                 old = copy.deepcopy(old) if field.reducer and field.copies_before_merge else old
                 put[name] = schema.merge(field, type(self).__name__, old, new)
-            lists = {name: self.__dict__[name] for name in put if fields[name].appends}
+            lists = {name: held[name] for name in put if fields[name].appends}
             self._put(put)
             for name, new in appended.items():
-                self.__dict__[name].extend(new)
+                held[name].extend(new)
             for name, grown in lists.items():  # an append list stays the object that it is
                 if type(grown) is list:
-                    grown[:] = self.__dict__[name]
-                    self.__dict__[name] = grown
+                    grown[:] = held[name]
+                    held[name] = grown
             self.__pydantic_fields_set__.update(changes)
         for observe in AFTER_UPDATE:
             observe(self)
@@ -139,7 +142,8 @@ class State(BaseModel):
         """Validate on a draft, so that a refused value leaves the state as it was; then take the draft over."""
         if not changes:
             return
-        draft, fields = self.model_copy(), schema.fields_of(type(self))
+        fields = schema.fields_of(type(self))
+        draft = self.model_copy() if schema.runs_code(type(self)) else self.from_fields(dict(own(self)))
         if len(changes) > 1 and self.__pydantic_decorators__.model_validators:  # they see all of the changes at once
             for name, value in changes.items():
                 with self._refusing(name, value):
@@ -151,7 +155,9 @@ class State(BaseModel):
                 draft.__dict__[name] = (
                     value.copy()
                 )  # a list of the state's own: it is edited in place when steps are skipped
-        self.__dict__.update(draft.__dict__)
+        if (known := _handed_out(self)) is not None:
+            known.update(changes)  # what was given is somebody else's, too
+        own(self).update(draft.__dict__)
         self.__pydantic_fields_set__.update(changes)
 
     @contextlib.contextmanager
@@ -192,7 +198,16 @@ class State(BaseModel):
             StateError: `max_tokens` is no positive whole number.
         """
         with LOCK:
-            return context.render({name: self.__dict__[name] for name in type(self).model_fields}, max_tokens)
+            held = own(self)
+            return context.render({name: held[name] for name in type(self).model_fields}, max_tokens)
+
+    def __getattribute__(self, name: str) -> Any:
+        """Remember which fields somebody has read: only what they hold can be changed in place."""
+        if name[0] != "_" or name == _ALL:
+            handed_out = _handed_out(self)
+            if handed_out is not None:
+                handed_out.add(name)
+        return super().__getattribute__(name)
 
     @classmethod
     def from_fields(cls, values: dict[str, Any]) -> Self:
@@ -204,7 +219,26 @@ class State(BaseModel):
         private = {name: attribute.get_default() for name, attribute in cls.__private_attributes__.items()}
         private = {name: value for name, value in private.items() if value is not PydanticUndefined}
         object.__setattr__(made, "__pydantic_private__", private if cls.__private_attributes__ else None)
+        object.__setattr__(made, "_handed_out", set())
         return made
+
+
+def own(state: State) -> dict[str, Any]:
+    """What a state holds by field, for those who neither change it nor hand it on."""
+    return object.__getattribute__(state, _ALL)  # type: ignore[no-any-return]
+
+
+def _handed_out(state: State) -> set[str] | None:
+    try:
+        return object.__getattribute__(state, "_handed_out")  # type: ignore[no-any-return]
+    except AttributeError:
+        return None
+
+
+def is_handed_out(state: State, name: str) -> bool:
+    """Whether somebody may hold the value of a field, or a part of it, of an object that `from_fields` made."""
+    known = _handed_out(state)
+    return known is None or name in known or _ALL in known
 
 
 def _copied(where: str, value: Any) -> Any:

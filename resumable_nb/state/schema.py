@@ -113,6 +113,12 @@ def check_class(cls: type[State]) -> None:
 
 
 @lru_cache(maxsize=256)
+def runs_code(cls: type[State]) -> bool:
+    """Whether validating a field may run functions, which see the values of the other fields too."""
+    return "'type': 'function-" in repr(cls.__pydantic_core_schema__)
+
+
+@lru_cache(maxsize=256)
 def fields_of(cls: type[State]) -> dict[str, Field]:
     """The fields of a state class in the order of their definition."""
     decorators = cls.__pydantic_decorators__

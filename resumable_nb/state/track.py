@@ -14,7 +14,7 @@ from resumable_nb.state.image import Form, Items, Text, common, split
 from resumable_nb.state.watch import Watch
 from resumable_nb.values.secrets import WHY, is_credential_item
 
-CHUNK = 256
+CHUNK = 64
 """Elements that are watched together: when one of them changes, so many are encoded again."""
 _REF = '"$ref":'
 
@@ -159,22 +159,38 @@ class ItemsTrack:
         self._marked, self._count = self._elements, 0
         self.form = Items()
 
-    def look(self, value: list[object]) -> Items:
-        """The stored form of the list now. Raises ValueNotStorable, StateError."""
+    def look(self, value: list[object], *, is_ours: bool = False) -> Items:
+        """The stored form of the list now. Raises ValueNotStorable, StateError.
+
+        Args:
+            value: the list.
+            is_ours: nobody else has had the list or an element of it, so only `State.update` can have made it longer.
+        """
         count = len(self._elements)
-        is_longer = len(value) >= count and all(map(operator.is_, self._elements, value))
-        if not is_longer or not all(self._is_unchanged(chunk) for chunk in self._chunks if chunk.watch):
+        if not (is_ours and len(value) >= count) and not self._only_grew(value):
             self._compare(value.copy())
         elif len(value) > count:
             self._append(value[count:], count)
         return self.form
 
-    def settle(self, value: list[object], form: Items | None = None) -> None:
-        """Take the list as what has this form (None: as what it is encoded to). It was just looked at, or is new."""
+    def _only_grew(self, value: list[object]) -> bool:
+        is_longer = len(value) >= len(self._elements) and all(map(operator.is_, self._elements, value))
+        return is_longer and all(self._is_unchanged(chunk) for chunk in self._chunks if chunk.watch)
+
+    def settle(self, value: list[object], form: Items | None = None, head: int = 0) -> None:
+        """Take the list as what has this form (None: as what it is encoded to). It was just looked at, or is new.
+
+        Args:
+            value: the list.
+            form: of the list.
+            head: so many elements at its beginning are those that were there at that look.
+        """
         form = form or Items(self._coder.texts(self._field.name, value, range(len(value))))
-        borders, old = range(0, len(value), CHUNK), self._chunks
-        self._chunks = [self._chunk(value, at, [True] * len(old)) for at in borders]
-        for at, chunk, before in itertools.zip_longest(borders, self._chunks, old[: len(self._chunks)]):
+        kept, old = head // CHUNK, self._chunks
+        borders = range(kept * CHUNK, len(value), CHUNK)
+        new = [self._chunk(value, at, [True] * len(old)) for at in borders]
+        self._chunks = [*old[:kept], *new]
+        for at, chunk, before in itertools.zip_longest(borders, new, old[kept : kept + len(new)]):
             if chunk is not before:
                 chunk.own = {i: self._text(value[i], i) for i in _opaque(chunk.watch, value[at : at + CHUNK], at)}
         self._elements, self.form = value.copy(), form
@@ -198,6 +214,8 @@ class ItemsTrack:
 
     def kept(self) -> tuple[int, int]:
         """How many elements at the beginning and at the end are the objects that were there at the last `mark`."""
+        if self._elements is self._marked:  # they were only added to
+            return self._count, 0
         return common(self._elements, self._marked[: self._count], operator.is_)
 
     def _text(self, element: object, place: int) -> str:
