@@ -2,6 +2,7 @@
 
     ResumableError
     ├── UsageError (ValueError)              a magic, a command or a function was called wrongly
+    │   └── Misfit                           an edited payload has not the form of the one that was asked about
     ├── StoreError                           the DuckDB file that holds the journal
     │   ├── StoreLocked (TimeoutError)       somebody else holds it
     │   ├── StoreReplaced                    it is not the file that this session wrote to
@@ -56,6 +57,20 @@ class ResumableError(_OneBlock, Exception):
 
 class UsageError(ResumableError, ValueError):
     """A magic, a command or a function was called wrongly."""
+
+
+class Misfit(UsageError):
+    """An edited payload has not the form of the one that was asked about.
+
+    Attributes:
+        path: where in the payload: names of fields and numbers of items.
+        why: what is wrong there.
+    """
+
+    def __init__(self, path: tuple[str | int, ...], why: str) -> None:
+        self.path, self.why = path, why
+        where = "payload" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        super().__init__(f"{where}: {why}. Nothing was decided.")
 
 
 class StoreError(ResumableError):

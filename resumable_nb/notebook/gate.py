@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb import payloads
-from resumable_nb.errors import AlreadyDecided, ResumableError
+from resumable_nb.errors import AlreadyDecided, Misfit, ResumableError
 from resumable_nb.gates import Gate, decide, how_to_decide
+from resumable_nb.notebook.editor import Part, editor_of
 from resumable_nb.notebook.outputs import OURS
 from resumable_nb.notebook.panels import Panel, escape
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 1.0
 WIDGET = "application/vnd.jupyter.widget-view+json"
 _CLICKS_ARRIVE_WHILE_AWAITING = (7, 4)
+_BOX = {"border": "1px solid var(--jp-border-color2,#bbb)", "padding": ".5em .8em", "max_width": "60em"}
 _TEXT = "font-family:var(--jp-code-font-family,monospace);white-space:pre-wrap;overflow-wrap:anywhere;max-height:24em;"
 _TEXT += "overflow:auto;line-height:1.4"
 
@@ -46,26 +48,19 @@ class GatePanel:
         import ipywidgets as widgets
 
         self.question, self.gate, self._on_decided = question, gate, on_decided
-        self._next = "The cell goes on." if goes_on else "Run the cell again, or Run All, to go on."
-        title = f"<b>{escape(gate.message)}</b><div>{escape(gate.name)} waits for a decision.</div>"
-        wide = widgets.Layout(width="auto", max_width="60em")
-        self.title = widgets.HTML(title)
+        self._goes_on = goes_on
+        self.title = widgets.HTML(f"<b>{escape(gate.message)}</b><div>{escape(gate.name)} waits for a decision.</div>")
         self.payload = widgets.HTML(f'<pre style="{_TEXT}">{escape(payloads.shown(gate.payload))}</pre>')
-        self.editor = widgets.Textarea(
-            payloads.to_edit(gate.payload),
-            rows=10,
-            layout=widgets.Layout(width="auto", max_width="60em", display="none"),
+        self.editor: Part | None = None
+        self.comment = widgets.Text(
+            placeholder="Comment (the step and the model can read it)", layout={"width": "auto"}
         )
-        self.editor.continuous_update = False
-        self.comment = widgets.Text(placeholder="Comment (the step and the model can read it)", layout=wide)
         self.approve = widgets.Button(description="Approve", tooltip="Say yes to exactly this")
         self.reject = widgets.Button(description="Reject", tooltip="Say no")
-        how = "one item per line" if payloads.is_lines(gate.payload) else "as JSON"
-        self.edit = widgets.Button(description="Edit", tooltip=f"Change what is to be approved, {how}")
-        self.edit.disabled = not gate.editable
+        self.edit = widgets.Button(description="Edit", tooltip="Change what is to be approved")
         self.said = widgets.HTML()
         buttons = widgets.HBox([self.approve, self.reject, *([self.edit] if gate.editable else [])])
-        self.box = widgets.VBox([self.title, self.payload, self.editor, self.comment, buttons, self.said])
+        self.box = widgets.VBox([self.title, self.payload, self.comment, buttons, self.said], layout=_BOX)
         self.approve.on_click(lambda _: self.decide(approve=True))
         self.reject.on_click(lambda _: self.decide(approve=False))
         self.edit.on_click(lambda _: self._toggle_editor())
@@ -73,42 +68,62 @@ class GatePanel:
     @property
     def is_editing(self) -> bool:
         """Whether the payload is being edited."""
-        return bool(self.editor.layout.display != "none")
+        return self.editor is not None and self.payload.layout.display == "none"
 
     def _toggle_editor(self) -> None:
         editing = not self.is_editing
-        self.editor.layout.display = "" if editing else "none"
+        if self.editor is None:  # only now: it has many widgets
+            self.editor = editor_of(self.question.payload)
+            title, payload, *rest = self.box.children
+            self.box.children = [title, payload, self.editor.box, *rest]
+        self.editor.box.layout.display = "" if editing else "none"
         self.payload.layout.display = "none" if editing else ""
         self.edit.description = "Do not edit" if editing else "Edit"
         self.approve.description = "Approve the edited" if editing else "Approve"
 
+    def _edited(self) -> str | None:
+        """What was made of the payload, as JSON; None if it is as it was asked about. Raises Misfit."""
+        if self.editor is None or not self.is_editing:
+            return None
+        self.editor.forgive()
+        edited = self.editor.read()
+        payloads.conform(edited, self.question.payload)
+        return None if edited == payloads.as_json(self.question.payload) else json.dumps(edited, ensure_ascii=False)
+
     def decide(self, *, approve: bool) -> None:
         """Record the decision; what keeps it from being recorded is shown, and nothing is decided."""
         thread = self.question.scope.thread
-        is_edit = approve and self.is_editing
-        edited = payloads.edited_json(self.editor.value, self.gate.payload) if is_edit else None
         try:
-            if edited is not None:
-                payloads.conform(payloads.parse(edited), self.question.payload)
             decided = decide(
                 thread.store,
                 thread.thread_id,
                 approve=approve,
                 gate_seq=self.gate.seq,
                 comment=self.comment.value,
-                payload=edited,
+                payload=self._edited() if approve else None,
             )
         except AlreadyDecided as told:
             self.end(str(told))
         except ResumableError as problem:
-            self.said.value = escape(str(problem))
+            at_field = isinstance(problem, Misfit) and self.editor and self.editor.blame(problem.path, problem.why)
+            self.said.value = escape("Nothing was decided: see what is marked above." if at_field else str(problem))
         else:
-            self.end(f"{decided.decision}. {self._next}")
+            decision = decided.decision
+            assert decision is not None
+            then = "The cell goes on." if self._goes_on else "Run the cell again, or Run All, to go on."
+            if not decision.approved and not self._goes_on:
+                then = "The cell says so when it runs again."
+            self.end(f"{decision}. {then}", shows_edited=decision.edited)
 
-    def end(self, told: str) -> None:
-        """The gate is decided: say so, and take no more clicks."""
-        for widget in (self.approve, self.reject, self.edit, self.comment, self.editor):
+    def end(self, told: str, *, shows_edited: bool = False) -> None:
+        """The gate is decided: say so, take no more clicks, and show what the decision is about."""
+        if self.is_editing and not shows_edited:
+            self._toggle_editor()
+        for widget in (self.approve, self.reject, self.edit, self.comment):
             widget.disabled = True
+        if self.editor is not None:
+            self.editor.disable()
+        self.title.value = f"<b>{escape(self.gate.message)}</b>"
         self.said.value = escape(told)
         self._on_decided()
 

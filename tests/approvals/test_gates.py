@@ -371,14 +371,3 @@ def test_what_the_check_lets_through_can_be_used(asked: Any, edited: Any) -> Non
             payloads.conform(edited, asked)
     else:
         assert payloads.conform(edited, asked) == edited
-
-
-@given(st.lists(st.text(max_size=5), max_size=4))
-def test_a_plan_is_edited_as_lines(plan: list[str]) -> None:
-    """A list of one-line texts stands in the editor one item per line; what is not touched comes back as it was."""
-    edited = payloads.edited_json(payloads.to_edit(plan), plan)
-
-    assert payloads.parse(edited) == plan
-    if payloads.is_lines(plan):
-        longer = payloads.edited_json(payloads.to_edit(plan) + "\n\n  one more \n", plan)
-        assert payloads.parse(longer) == [*plan, "one more"]

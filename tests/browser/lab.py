@@ -46,6 +46,10 @@ class Lab:
     def open(self, name: str) -> None:
         self.page.goto(f"http://127.0.0.1:{self._port}/lab/tree/{name}?token={self._token}&reset")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Until the notebook is open and its kernel takes cells."""
         self.page.wait_for_function(_READY, timeout=90_000)
 
     def command(self, name: str, **args: Any) -> None:
@@ -121,7 +125,7 @@ class Lab:
         while time.monotonic() < deadline:
             with contextlib.suppress(AssertionError):
                 if self.kernel_pid() != pid:
-                    self.page.wait_for_function(_READY, timeout=60_000)
+                    self.wait_ready()
                     return
             time.sleep(0.2)
         raise AssertionError("the kernel did not come back")

@@ -12,6 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 
+from resumable_nb.demo import _notebook
 from resumable_nb.journal import Store
 from tests.browser.lab import CHROMIUM, Lab, lab
 
@@ -31,6 +32,27 @@ CELLS = {
     "end": "print('decided', len(state.decisions))",
 }
 PLAN, SEND, END = 2, 3, 4
+FORM = """%%resumable trip
+from datetime import date
+from typing import Literal
+from pydantic import BaseModel, Field
+
+class Leg(BaseModel):
+    to: str
+    km: int = Field(le=3000)
+    train: bool = True
+
+class Trip(BaseModel):
+    name: str
+    start: date
+    travel_class: Literal["first", "second"] = "second"
+    price: float | None = None
+    legs: list[Leg]
+
+trip = Trip(name="Conference <b>on</b> bees", start="2025-05-01", legs=[Leg(to="Lyon", km=900), Leg(to="Rome", km=1100)])
+print("booked", approve("Book it?", trip).payload)"""
+FORM_CELLS = CELLS | {"open": CELLS["open"].replace("gates", "trip"), "plan": FORM}
+TICKETS = "02_effects_and_approvals.ipynb"
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +65,16 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield running
 
 
-def write(folder: Path) -> None:
-    cells = [nbformat.v4.new_code_cell(source, id=cell_id) for cell_id, source in CELLS.items()]
+def write(path: Path, sources: dict[str, str]) -> None:
+    cells = [nbformat.v4.new_code_cell(source, id=cell_id) for cell_id, source in sources.items()]
     spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=spec), folder / "gates.ipynb")
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=spec), path)
 
 
-def approvals(folder: Path) -> list[tuple[Any, ...]]:
+def approvals(folder: Path, thread: str) -> list[tuple[Any, ...]]:
     store = Store.open(folder / "research.duckdb", create=False)
-    rows = store.rows("SELECT phase, comment, approved_payload FROM approvals ORDER BY seq")[1]
+    asked = "SELECT phase, comment, approved_payload FROM approvals WHERE thread_id = ? ORDER BY seq"
+    rows = store.rows(asked, [thread])[1]
     store.close()
     return rows
 
@@ -64,23 +87,45 @@ def press(jupyter: Lab, place: int, name: str) -> None:
     jupyter.page.keyboard.press("Enter")
 
 
+def edit_as_list(jupyter: Lab) -> None:
+    """Of bees and ants make wasps and bees: by keyboard alone."""
+    keyboard = jupyter.page.keyboard
+    second = jupyter.cell(PLAN).get_by_title("Item 2", exact=True)
+    second.wait_for()
+    second.focus()
+    keyboard.press("Control+A")
+    keyboard.type("wasps")
+    press(jupyter, PLAN, "Add")
+    expect_focus(jupyter, "Item 3")
+    keyboard.type("nobody")
+    jupyter.cell(PLAN).get_by_title("Move item 2 up").focus()
+    keyboard.press("Enter")
+    expect_focus(jupyter, "Move item 1 down")
+    jupyter.screenshot("gate-1-edit.png")
+    jupyter.cell(PLAN).get_by_title("Take out item 3").focus()
+    keyboard.press("Enter")
+    expect_focus(jupyter, "Take out item 2")
+
+
+def expect_focus(jupyter: Lab, title: str) -> None:
+    jupyter.page.wait_for_function("title => document.activeElement?.title === title", arg=title)
+
+
 def test_decide_edit_kill_and_comment(jupyter: Lab) -> None:
     """A stopped gate takes an edited plan; one that awaits survives a killed kernel and keeps a typed comment whole."""
-    write(jupyter.work)
+    write(jupyter.work / "gates.ipynb", CELLS)
     jupyter.open("gates.ipynb")
     jupyter.run_all()
     jupyter.wait_for(PLAN, "waits for a decision")
+    jupyter.screenshot("gate-0-asked.png")
     press(jupyter, PLAN, "Edit")
-    editor = jupyter.cell(PLAN).locator(".jp-OutputArea textarea")
-    editor.fill("bees\nwasps\n")
-    editor.blur()
-    jupyter.screenshot("gate-1-edit.png")
+    edit_as_list(jupyter)
     press(jupyter, PLAN, "Approve the edited")
     jupyter.cell(PLAN).get_by_text("approved after an edit by").wait_for(timeout=60_000)
     assert jupyter.cell(PLAN).locator(".jp-OutputArea i").count() == 0  # what is asked is text
 
     jupyter.run_all()
-    jupyter.wait_for(PLAN, "plan ['bees', 'wasps']")
+    jupyter.wait_for(PLAN, "plan ['wasps', 'bees']")
     jupyter.cell(SEND).get_by_role("button", name="Approve", exact=True).wait_for(timeout=60_000)
     jupyter.kill_kernel()
     jupyter.dismiss_dialogs()
@@ -95,6 +140,60 @@ def test_decide_edit_kill_and_comment(jupyter: Lab) -> None:
     jupyter.screenshot("gate-3-done.png")
 
     assert "sent {'to': 'lab', 'amount': 100}" in jupyter.wait_for(SEND, "sent")
-    (plan, send) = approvals(jupyter.work)
-    assert (plan[0], json.loads(plan[2])) == ("approved", ["bees", "wasps"])
+    (plan, send) = approvals(jupyter.work, "gates")
+    assert (plan[0], json.loads(plan[2])) == ("approved", ["wasps", "bees"])
     assert send[:2] == ("approved", "looks good to me, 100 is fine")
+
+
+def test_a_form_shows_what_is_wrong_and_a_no_stops(jupyter: Lab) -> None:
+    """In the dark theme: a wrong number is marked at its field and decides nothing; a no with a comment stops the step."""
+    write(jupyter.work / "trip.ipynb", FORM_CELLS)
+    jupyter.open("trip.ipynb")
+    jupyter.command("apputils:change-theme", theme="JupyterLab Dark")
+    jupyter.run_all()
+    cell = jupyter.cell(PLAN)
+    press(jupyter, PLAN, "Edit")
+    kilometres = cell.get_by_title("km of item 2", exact=True)
+    kilometres.fill("9000")
+    press(jupyter, PLAN, "Approve the edited")
+    cell.get_by_role("alert").get_by_text("less than or equal to 3000").wait_for(timeout=60_000)
+    cell.get_by_text("Nothing was decided: see what is marked above.").wait_for(timeout=60_000)
+    jupyter.screenshot("form-1-wrong.png")
+    assert kilometres.input_value() == "9000"
+    assert approvals(jupyter.work, "trip") == [("waiting", None, None)]
+
+    comment = cell.get_by_placeholder("Comment")
+    comment.fill("too far")
+    comment.blur()
+    press(jupyter, PLAN, "Reject")
+    cell.get_by_text("rejected by").wait_for(timeout=60_000)
+    jupyter.screenshot("form-2-rejected.png")
+    jupyter.run_all()
+    assert "too far" in jupyter.wait_for(PLAN, "Rejected")
+    jupyter.screenshot("form-3-stopped.png")
+    assert approvals(jupyter.work, "trip") == [("rejected", "too far", None)]
+
+
+def test_the_notebook_of_effects_runs_in_the_browser(jupyter: Lab) -> None:
+    """Run All waits for the plan, and goes on; the kernel dies once; Run All again ends it, each ticket closed once."""
+    source = nbformat.read(_notebook().with_name(TICKETS), as_version=4)
+    place = {cell.id: number for number, cell in enumerate(source.cells)}
+    nbformat.write(source, jupyter.work / TICKETS)
+    jupyter.open(TICKETS)
+    jupyter.run_all()
+    press(jupyter, place["plan"], "Edit")
+    jupyter.cell(place["plan"]).get_by_title("Item 1", exact=True).fill("41: replaced")
+    jupyter.screenshot("tickets-1-plan.png")
+    press(jupyter, place["plan"], "Approve the edited")
+    died = jupyter.page.get_by_text("appears to have died")
+    died.wait_for(timeout=120_000)
+    jupyter.screenshot("tickets-2-died.png")
+    jupyter.dismiss_dialogs()
+    jupyter.wait_ready()
+    jupyter.run_all()
+    assert "close-43" in jupyter.wait_for(place["context"], "Receipts")
+    jupyter.screenshot("tickets-3-done.png")
+
+    entries = [json.loads(line) for line in (jupyter.work / "ledger.jsonl").read_text().splitlines()]
+    assert [entry["key"] for entry in entries] == ["close-41", "close-42", "close-43", "report"]
+    assert entries[0]["text"] == "replaced"

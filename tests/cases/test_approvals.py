@@ -53,7 +53,7 @@ def test_an_edited_payload_is_what_runs(waiting):
     book = waiting
     refused = book.command("approve", "send", "--payload", '{"to": "lab", "amount": "seventy"}')
     assert refused.returncode == 2
-    assert "payload.amount was a whole number" in refused.stderr
+    assert "payload.amount: this was a whole number" in refused.stderr
     edited = {"to": "lab", "amount": 70}
     assert book.command("approve", "send", "--payload", json.dumps(edited), "--comment", "less").returncode == 0
 
