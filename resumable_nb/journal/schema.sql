@@ -142,7 +142,8 @@ WHERE s.kind = 'effect' AND s.phase = 'started';
 
 CREATE VIEW approvals AS
 WITH d AS (
-    SELECT thread_id, ref_seq, min(seq) AS seq, arg_min(phase, seq) AS phase, arg_min(ts, seq) AS ts, arg_min_null(data, seq) AS data
+    SELECT thread_id, ref_seq, CASE WHEN bool_or(phase = 'refused') THEN 'refused' ELSE arg_min(phase, seq) END AS phase,
+           arg_min(ts, seq) FILTER (WHERE phase IN ('approved', 'rejected')) AS ts, arg_min_null(data, seq) AS data
     FROM journal WHERE kind = 'approval' AND phase <> 'requested' AND ref_seq IS NOT NULL GROUP BY thread_id, ref_seq)
 SELECT s.thread_id, s.seq, s.ts, s.step, s.name, s.key AS payload_hash, s.occurrence, s.data->>'message' AS message,
        s.data->'payload' AS payload, coalesce(d.phase, 'waiting') AS phase, d.ts AS decided_at, d.data->>'who' AS who,
@@ -352,8 +353,8 @@ COMMENT ON COLUMN approvals.payload_hash IS 'Hash of what is to be approved; a d
 COMMENT ON COLUMN approvals.occurrence IS 'How often the same was asked before in the step';
 COMMENT ON COLUMN approvals.message IS 'The question';
 COMMENT ON COLUMN approvals.payload IS 'What is to be approved, as JSON';
-COMMENT ON COLUMN approvals.phase IS 'waiting, or the first decision: approved, rejected, edited, …; dropped in a fork of a waiting thread';
-COMMENT ON COLUMN approvals.decided_at IS 'When it was decided';
+COMMENT ON COLUMN approvals.phase IS 'waiting, approved, rejected, refused (edited so that the step could not use it, and asked again) or dropped (nobody has to decide it any more)';
+COMMENT ON COLUMN approvals.decided_at IS 'When it was decided; the first decision counts';
 COMMENT ON COLUMN approvals.who IS 'Who decided';
 COMMENT ON COLUMN approvals.comment IS 'What they said';
 COMMENT ON COLUMN approvals.approved_payload IS 'What was approved, where the decider edited it';

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 import resumable_nb
 from resumable_nb import approve, payloads
 from resumable_nb.errors import AlreadyDecided, NotAsked, Paused, Rejected, UsageError, ValueNotStorable
-from resumable_nb.gates import decide
+from resumable_nb.gates import decide, who
 from resumable_nb.thread import Thread
 
 
@@ -321,6 +321,40 @@ def test_an_edit_that_only_the_class_can_refuse_is_asked_again(thread: Thread) -
     assert "payload.amount: Input should be less than or equal to 1000" in paused(thread, body)
     yes(thread, payload='{"to": "lab", "amount": 500}')
     assert thread.step("s", body) == Mail(to="lab", amount=500)
+
+
+def test_the_view_says_what_became_of_each_question(thread: Thread) -> None:
+    """Approved, approved after an edit, rejected, refused and asked again, dropped: with who, and the payload used."""
+    asked: list[Any] = ["first"]
+
+    def body() -> None:
+        approve("This?", asked[0], raise_on_reject=False)
+
+    def decide_about(what: Any, **decision: Any) -> None:
+        asked[0] = what
+        paused(thread, body)
+        if decision:
+            decide(thread.store, "t", "s", **decision)
+
+    decide_about("approved", approve=True)
+    asked[0] = "dropped"
+    paused(thread, body)
+    decide_about("rejected", approve=False, comment="no")
+    decide_about("edited", approve=True, payload='"better"')
+    decide_about(Mail(to="a", amount=1), approve=True, payload='{"to": "a", "amount": 9999}')
+    paused(thread, body)
+
+    sql = "SELECT payload, phase, who, comment, approved_payload, decided_at IS NOT NULL FROM approvals ORDER BY seq"
+    rows = [(json.loads(payload), *rest) for payload, *rest in thread.store.rows(sql)[1]]
+    me, mail = who(), {"$type": "Mail", "$module": __name__, "to": "a", "amount": 1}
+    assert rows == [
+        ("approved", "approved", me, "", None, True),
+        ("dropped", "dropped", None, None, None, False),
+        ("rejected", "rejected", me, "no", None, True),
+        ("edited", "approved", me, "", '"better"', True),
+        (mail, "refused", me, "", '{"to":"a","amount":9999}', True),
+        (mail, "waiting", None, None, None, False),
+    ]
 
 
 SECRET = "sk-test-abcdefghijklmnopqrstuvwxyz0123456789"
