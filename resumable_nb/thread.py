@@ -15,6 +15,7 @@ from resumable_nb.errors import ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
 from resumable_nb.journal import Row, Session, Store
 from resumable_nb.state import Image, Live, ResearchState, State
+from resumable_nb.state.model import end
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -241,6 +242,7 @@ class Thread:
         if self.runner is not None:
             self.runner.close()
         self.session.close()
+        end(self.live.state, f"Thread {self.thread_id!r} was closed, so this state is not kept: open the thread again.")
 
     def __enter__(self) -> Self:
         return self

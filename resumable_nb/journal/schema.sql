@@ -162,7 +162,7 @@ FROM journal WHERE kind = 'recovery';
 CREATE MACRO state_at(t, s) AS TABLE
 WITH ch AS MATERIALIZED (
     SELECT seq, kind = 'checkpoint' AS is_checkpoint, coalesce(parent_seq, 0) AS parent, run_seq, changes FROM journal
-    WHERE thread_id = t AND seq <= s
+    WHERE thread_id = t AND seq <= s AND s <= (SELECT max(seq) FROM journal WHERE thread_id = t)
       AND (kind = 'checkpoint' OR (kind IN ('llm', 'call', 'effect', 'approval') AND changes IS NOT NULL))),
 p AS MATERIALIZED (SELECT * FROM ch ORDER BY seq DESC LIMIT 1),
 base AS (

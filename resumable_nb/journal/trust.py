@@ -47,7 +47,7 @@ _TABLE_NAMES = ("journal", "store_info")
 
 KNOWN = {
     "2.0.1": {
-        "7d4d6759d154f34e551bd971424cfdbe29d8b298af3d23d3670c8bdbabe36be2",  # everything
+        "60d4e1fa59f5b9cccbadaa6c8eef0f616551affce6054ff36055051eb9f1dbd3",  # everything
         "776820faf108b42e2efd775b9b69ffe609d1ccc5fe02b065bcfcd7d53d1d3d22",  # the tables alone
     },
 }

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import functools
+import inspect
+import re
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -136,6 +139,9 @@ async def aask(
     raise question.rejection()
 
 
+_OPTIONS = [name for name in inspect.signature(ask).parameters if name not in ("prompt", "options")]
+
+
 def context_message() -> dict[str, str]:
     """The research state as a system message for a client of your own: `messages=[context_message(), …]`.
 
@@ -213,7 +219,7 @@ class _Heard:
 # ---------------------------------------------------------------- clients
 @contextlib.contextmanager
 def _hint(model: str) -> Iterator[None]:
-    """Where the server has no such model: say how to name another."""
+    """Where the server has no such model: say how to name another; where the client has no such option: which."""
     import openai
 
     try:
@@ -221,6 +227,16 @@ def _hint(model: str) -> Iterator[None]:
     except openai.NotFoundError as error:
         error.add_note(f"ask() asked for the model {model!r}. Name another with `model=` or RESUMABLE_NB_MODEL.")
         raise
+    except TypeError as error:
+        unknown = re.search(r"create\(\) got an unexpected keyword argument '(\w+)'", str(error))
+        if unknown is None:
+            raise
+        near = difflib.get_close_matches(unknown[1], _OPTIONS, 1)
+        hint = f" Do you mean `{near[0]}`?" if near else ""
+        raise UsageError(
+            f"ask() has no option `{unknown[1]}`, and `chat.completions.create` has none either.{hint} Its own are "
+            f"{', '.join(_OPTIONS)}."
+        ) from None
 
 
 def _client(*, embedded: bool) -> openai.OpenAI:

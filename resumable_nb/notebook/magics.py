@@ -123,6 +123,9 @@ class Commands:
             return self.sql(rest)
         expand: Callable[[str], object] = self._extension.shell.var_expand
         words = source.words(rest, f"usage: {USAGES[command]}")
+        if {"--help", "-h"} & {*words}:
+            print(f"usage: {USAGES[command]}\n\n`%resumable?` explains them all.")  # noqa: T201 as above
+            return None
         if command in (
             "approve",
             "reject",

@@ -65,6 +65,8 @@ def parse_step_line(line: str) -> StepLine:
             approve = word.partition("=")[2] if "=" in word else next(rest, None)
             if not approve:
                 raise UsageError(f"--approve needs the question to ask, in quotes\n{USAGE}")
+        elif word in ("--help", "-h"):
+            raise UsageError(f"{USAGE}\n`%resumable?` explains it")
         elif word.startswith("-"):
             raise UsageError(f"{word!r} is no option of %%resumable\n{USAGE}")
         else:

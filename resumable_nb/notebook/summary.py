@@ -86,7 +86,9 @@ def summary(thread: Thread, notebook_steps: Sequence[str] = ()) -> Summary:
     fold = thread.fold
     newest = fold.newest()
     row, image = fold.row(newest), fold.image(newest)
-    names = list(dict.fromkeys([*notebook_steps, *fold.step_names()]))
+    steps = [_step(thread, name) for name in dict.fromkeys([*notebook_steps, *fold.step_names()])]
+    if notebook_steps:  # a step that was renamed or deleted is nothing to do
+        steps = [step for step in steps if step.name in notebook_steps or step.stands != "not done"]
     return Summary(
         thread.thread_id,
         str(thread.store.path),
@@ -94,7 +96,7 @@ def summary(thread: Thread, notebook_steps: Sequence[str] = ()) -> Summary:
         row.ts if row else None,
         _text(image, "query"),
         tuple(_lists(image)),
-        tuple(_step(thread, name) for name in names),
+        tuple(steps),
     )
 
 

@@ -55,7 +55,7 @@ class State(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-    __slots__ = ("_handed_out",)
+    __slots__ = ("_ended", "_handed_out")
 
     schema_version: ClassVar[int] = 1
     """Stored with each checkpoint."""
@@ -78,7 +78,7 @@ class State(BaseModel):
 
         return decorate
 
-    def update(self, **changes: Any) -> None:
+    def update(self, /, *unnamed: Any, **changes: Any) -> None:
         """Merge values into fields by their reducers: all of them, or none if one is refused.
 
         What is given is copied, so that changing it later does not change the state. What is read from the state is the
@@ -87,6 +87,12 @@ class State(BaseModel):
         Raises:
             StateError: There is no such field, or a value is not what the field holds.
         """
+        if unnamed:
+            raise StateError(
+                f"state.update takes fields by their names, such as `state.update(findings=[…])`, and was given "
+                f"{schema.short(unnamed[0])} without one. Nothing was changed."
+            )
+        self._refuse_if_ended()
         fields = schema.fields_of(type(self))
         for name in changes:
             self._known(name)
@@ -118,6 +124,13 @@ class State(BaseModel):
             self.__pydantic_fields_set__.update(changes)
         for observe in AFTER_UPDATE:
             observe(self)
+
+    def _refuse_if_ended(self) -> None:
+        try:
+            why = object.__getattribute__(self, "_ended")
+        except AttributeError:
+            return
+        raise StateError(f"{why} Nothing was changed.")
 
     def _known(self, name: str) -> None:
         known = type(self).model_fields
@@ -177,6 +190,7 @@ class State(BaseModel):
             super().__setattr__(name, value)
             return
         self._known(name)
+        self._refuse_if_ended()
         with LOCK:
             self._put({name: value})
 
@@ -221,6 +235,11 @@ class State(BaseModel):
         object.__setattr__(made, "__pydantic_private__", private if cls.__private_attributes__ else None)
         object.__setattr__(made, "_handed_out", set())
         return made
+
+
+def end(state: State, why: str) -> None:
+    """From now on `update` and assignment raise, and say why: nobody would store what they do."""
+    object.__setattr__(state, "_ended", why)
 
 
 def own(state: State) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import resumable_nb
-from resumable_nb.errors import StepError, UsageError
+from resumable_nb.errors import StateError, StepError, UsageError
 
 Say = list[str]
 
@@ -135,3 +135,13 @@ def test_a_skipped_step_moves_the_random_numbers(tmp_path: Path) -> None:
         return thread.step("draw", random.random), random.random()
 
     assert session(tmp_path / "s.duckdb", body)[0] == session(tmp_path / "s.duckdb", body)[0]
+
+
+def test_a_state_that_nobody_stores_any_more_says_so(tmp_path: Path) -> None:
+    """After the thread was closed, changing its state is refused; reading it is not."""
+    with resumable_nb.open("t", db=tmp_path / "s.duckdb", query="q", say=lambda _: None) as thread:
+        state = thread.live.state
+    for change in (lambda: state.update(findings=["x"]), lambda: setattr(state, "query", "x")):
+        with pytest.raises(StateError, match=r"Thread 't' was closed.*open the thread again.*Nothing was changed"):
+            change()
+    assert (state.query, state.findings) == ("q", [])

@@ -406,3 +406,10 @@ def test_a_thread_with_a_gap_is_not_complete(con: duckdb.DuckDBPyConnection) -> 
 
     assert ask(con, "SELECT thread_id, is_complete FROM threads ORDER BY ALL") == [("t", True), ("u", False)]
     con.execute("DELETE FROM journal WHERE thread_id = 'u'")
+
+
+def test_state_at_a_row_that_is_not_there_gives_nothing(con: duckdb.DuckDBPyConnection) -> None:
+    """A number beyond the newest row is no way to ask for the newest state."""
+    fill(con, [Row(kind="checkpoint", phase="start", parent_seq=0, changes='{"set":{"query":"q"}}')])
+
+    assert [ask(con, "SELECT count(*) FROM state_at('t', ?)", seq) for seq in (1, 2)] == [[(1,)], [(0,)]]

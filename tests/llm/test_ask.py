@@ -308,3 +308,10 @@ def test_every_list_and_text_of_a_small_model_is_bounded() -> None:
     check(schema)
     assert schema["properties"]["many"]["maxItems"] == 3
     assert bounded({"type": "array", "minItems": 20})["maxItems"] == 20
+
+
+def test_an_unknown_option_names_the_nearest(server: ModelServer, journal: MemoryJournal) -> None:
+    """A typing error in an option is told in one sentence, before anything is sent."""
+    with running(journal), pytest.raises(UsageError, match=r"no option `max_token`.*Do you mean `max_tokens`\?"):
+        ask("Q", client=OpenAI(base_url=server.base_url, api_key="none"), max_token=3)
+    assert server.asked() == 0

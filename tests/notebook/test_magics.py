@@ -84,6 +84,7 @@ def test_sql_gives_a_frame(shared: Screen) -> None:
         ("%resumable status now", "unrecognized arguments", "usage: %resumable status"),
         ("%resumable fresh", "required: NAME", "usage: %resumable fresh NAME"),
         ("%resumable fork x y", "invalid int value", "usage: %resumable fork SEQ NEW"),
+        ("%%resumable --help\nx = 1", "`%resumable?` explains it", "usage: %%resumable"),
         ("%resumable sql", "what to ask", "usage: %resumable sql SELECT"),
         ("%%resumable_sql 2x\nselect 1", "no name to bind", "usage: %%resumable_sql"),
         ("%resumable fresh nobody", "There is no step `nobody`", "`one`"),
@@ -257,6 +258,14 @@ def test_help(shared: Screen, code: str, words: str) -> None:
             break
 
     assert words in reply["content"]["data"]["text/plain"]
+
+
+def test_help_of_one_subcommand(shared: Screen) -> None:
+    """`--help` behind a subcommand shows its usage and does nothing."""
+    shown = shared.execute("%resumable open --help", "tool")
+
+    assert shown.status == "ok"
+    assert "usage: %resumable open THREAD [--db PATH]" in shown.text()
 
 
 # ---------------------------------------------------------------------------------------------------------- trust

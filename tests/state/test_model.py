@@ -241,3 +241,9 @@ def test_updates_from_many_threads_are_all_there() -> None:
 
     assert state.score == 10 + 1600
     assert len(set(state.findings)) == 1600
+
+
+def test_update_without_a_name_says_how() -> None:
+    """A list given without its field is refused with the form that works."""
+    with pytest.raises(StateError, match=r"state\.update\(findings=\[…\]\)"):
+        ResearchState().update(["x"])
