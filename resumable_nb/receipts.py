@@ -19,7 +19,7 @@ from resumable_nb.gates import who
 from resumable_nb.journal import Row
 
 if TYPE_CHECKING:
-    from resumable_nb.journal import Store
+    from resumable_nb.journal import Session, Store
 
 Standing = Literal["happened", "did not happen", "in doubt", "running"]
 _STANDING: dict[str, Standing] = {
@@ -53,6 +53,11 @@ class Effect:
     def arguments(self) -> str:
         """The hash of its arguments."""
         return str(_data(self.started).get("arguments", ""))
+
+    @property
+    def call_has_ended(self) -> bool:
+        """Whether the call itself is over: who took a thread over knows of a call in flight only that it is `lost`."""
+        return self.settled is not None and (self.standing != "in doubt" or "why" in self.facts)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -116,7 +121,7 @@ def settle(
 
     Raises:
         NotAsked: There is no such effect, or it is not in doubt: it runs, or its process died and the thread was not
-            opened since.
+            opened since. Also for "it did not happen" while a process that may still do it is seen to live.
         AlreadyDecided: It is known what became of it.
         UsageError: A receipt for what did not happen.
     """
@@ -127,6 +132,8 @@ def settle(
     effect = effects.by_key.get(key)
     _check_in_doubt(effects, effect, key, thread_id)
     assert effect is not None
+    if not happened:
+        _check_that_it_cannot_happen(effect, visitor)
     data: dict[str, Any] = {"by": who(), "at": datetime.now(UTC).isoformat(timespec="seconds"), "comment": comment}
     if happened:
         data["receipt"] = _parsed(receipt)
@@ -161,6 +168,15 @@ def _check_in_doubt(effects: Effects, effect: Effect | None, key: str, thread_id
         )
     if effect.standing != "in doubt":
         raise _already(effect)
+
+
+def _check_that_it_cannot_happen(effect: Effect, visitor: Session) -> None:
+    opener = visitor.opener(effect.started.session_id)
+    if not effect.call_has_ended and opener.runs_elsewhere:
+        raise NotAsked(
+            f"The effect {effect.started.key!r} was started by {opener.told}, which still runs and may be doing it. "
+            "Wait for it to end, or end that process; then look outside. Nothing was changed."
+        )
 
 
 def _already(effect: Effect) -> AlreadyDecided:

@@ -12,21 +12,21 @@ import inspect
 import json
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from resumable_nb import values
 from resumable_nb.calls import pauses
-from resumable_nb.calls.arguments import Arguments, digest_of, name_of, namespace_of, text_of
+from resumable_nb.calls.arguments import Arguments, digest_of, namespace_of, text_of
+from resumable_nb.calls.courses import Asked, Course, driven, driven_async
 from resumable_nb.calls.family import newest_of_relatives
-from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.calls.resource import probe_before_live
-from resumable_nb.calls.turns import turn, turn_async
-from resumable_nb.errors import StateError, UsageError, ValueNotStorable
+from resumable_nb.calls.rules import KEY, EffectRules
+from resumable_nb.calls.turns import is_taken, turn, turn_async
+from resumable_nb.errors import StateError, ThreadTakenOver, UsageError, ValueNotStorable
 from resumable_nb.failpoints import passing
-from resumable_nb.journal import Row
+from resumable_nb.journal import Opener, Row
 from resumable_nb.scope import Scope, scope
 
 if TYPE_CHECKING:
@@ -34,61 +34,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KEY = "idempotency_key"
 _WHY_LENGTH = 300
 _RECEIPT_CHARS = 10_000
-
-
-@dataclass
-class EffectRules:
-    """What the decorator was told, and the function."""
-
-    function: Callable[..., Any]
-    key: Callable[..., str] | str
-    lookup: Callable[[str], Any] | None
-    idempotent: bool
-    not_done: tuple[type[BaseException], ...]
-    verify: Callable[[Any], Any] | None
-    approve: str | None
-
-    def __post_init__(self) -> None:
-        self.name = name_of(self.function)
-        self.is_async = inspect.iscoroutinefunction(self.function)
-        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
-            raise UsageError(f"@effect takes a function that returns its receipt, not {self.function!r}.")
-        for label, asked in (("lookup", self.lookup), ("verify", self.verify)):
-            if not self.is_async and inspect.iscoroutinefunction(asked):
-                raise UsageError(f"`{self.name}` is no `async def`, so its {label}= must be none either.")
-        signature = inspect.signature(self.function)
-        taken = signature.parameters
-        kinds = [p for p in taken.values() if p.name != KEY]
-        self.signature = signature.replace(parameters=kinds)
-        self.takes_key = KEY in taken or any(p.kind is p.VAR_KEYWORD for p in kinds)
-
-    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """The arguments, defaults filled in.
-
-        Raises:
-            TypeError: The function does not take them. Nothing was started.
-        """
-        found = self.signature.bind(*args, **kwargs)
-        found.apply_defaults()
-        return found
-
-    def key_of(self, call: inspect.BoundArguments) -> str:
-        """The idempotency key. A key function gets those of the arguments that it names."""
-        if isinstance(self.key, str):
-            found = self.key.format_map(call.arguments)
-        else:
-            taken = inspect.signature(self.key).parameters
-            named = {name: value for name, value in call.arguments.items() if name in taken}
-            by_name = all(p.name in named or p.default is not p.empty for p in taken.values()) and all(
-                p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in taken.values()
-            )
-            found = self.key(**named) if by_name else self.key(*call.args, **call.kwargs)
-        if not str(found).strip() or type(found) is not str:
-            raise UsageError(f"The key of `{self.name}` is {found!r}: it must be a text that is not empty.")
-        return found
 
 
 def effect(
@@ -113,7 +60,8 @@ def effect(
     Args:
         key: the idempotency key, made of the arguments: a function that names those it needs, or a text such as
             `"close-{ticket_id}"`. It is passed on to the function as `idempotency_key` if it takes that.
-        lookup: asks the outside world by key: the receipt if it happened, None or False if it did not.
+        lookup: asks the outside world by key: the receipt if it happened, None or False if it did not, and will not by
+            a request that is still under way. It is asked only when the process that made the call cannot be in it.
         idempotent: calling it again with the same key does no harm.
         not_done: exceptions after which it surely did not happen.
         verify: asked with the receipt of an earlier session, once, when its step runs again: does it still stand?
@@ -141,7 +89,7 @@ def _sync_wrapper(rules: EffectRules) -> Callable[..., Any]:
 
             attempt = attempt.approved(approve(attempt.question, attempt.payload).payload)
         with turn(attempt.place):
-            return _driven(attempt.course())
+            return driven(attempt.course())
 
     return effect_call
 
@@ -155,7 +103,7 @@ def _async_wrapper(rules: EffectRules) -> Callable[..., Any]:
             answer = await approval(attempt.question, attempt.payload)
             attempt = attempt.approved(answer.payload)
         async with turn_async(attempt.place):
-            return await _driven_async(attempt.course())
+            return await driven_async(attempt.course())
 
     return effect_call
 
@@ -169,56 +117,6 @@ def _running_step(rules: EffectRules) -> Scope:
             "Call it in a step: a cell that begins with `%%resumable NAME`, or `thread.step(name, fn)`. It was not run."
         )
     return running
-
-
-# ------------------------------------------------------------------------------------------ one course, two drivers
-@dataclass(frozen=True)
-class _Asked:
-    """What the course of an effect asks its driver to do: work of the library (blocking), or of the user."""
-
-    work: Callable[[], Any]
-    is_ours: bool = True
-
-
-Course = Generator[_Asked, Any, Any]
-
-
-def _driven(course: Course) -> Any:
-    try:
-        asked = next(course)
-        while True:
-            try:
-                result = asked.work()
-            except BaseException as error:  # noqa: BLE001 - the course says what it means
-                asked = course.throw(error)
-            else:
-                asked = course.send(result)
-    except StopIteration as end:
-        return end.value
-
-
-async def _driven_async(course: Course) -> Any:
-    try:
-        asked = next(course)
-        while True:
-            try:
-                result = await _done_async(asked)
-            except BaseException as error:  # noqa: BLE001 - the course says what it means
-                asked = course.throw(error)
-            else:
-                asked = course.send(result)
-    except StopIteration as end:
-        return end.value
-
-
-async def _done_async(asked: _Asked) -> Any:
-    if asked.is_ours:
-        return await off_loop(asked.work)
-    work = asked.work.func if isinstance(asked.work, partial) else asked.work
-    if not inspect.iscoroutinefunction(work):
-        return await off_loop(asked.work)
-    waiting: Awaitable[Any] = asked.work()
-    return await waiting
 
 
 # ------------------------------------------------------------------------------------------ one call
@@ -243,9 +141,9 @@ class Attempt:
 
     # ------------------------------------------------------------------ what is known
     @property
-    def place(self) -> tuple[int, str]:
+    def place(self) -> tuple[str, str]:
         """In this process, one at a time may call it."""
-        return id(self._thread), self.key
+        return self._thread.session.session_id, self.key
 
     @property
     def _known(self) -> Effect | None:
@@ -283,9 +181,25 @@ class Attempt:
         is_elsewhere = thread_id != self._thread.thread_id
         if self._rules.idempotent and self._rules.lookup is None:
             return "run"
-        if self._rules.lookup is None or (is_elsewhere and found.standing == "running"):
+        if is_elsewhere and found.standing == "running":
+            raise pauses.elsewhere(self, found, thread_id)
+        opener = self._may_be_doing_it(found, thread_id)
+        if opener is not None and not self._rules.idempotent:
+            raise pauses.may_still_run(self, opener, thread_id)
+        if self._rules.lookup is None:
             raise pauses.in_doubt(self, found, thread_id)
         return "look up"
+
+    def _may_be_doing_it(self, found: Effect, thread_id: str) -> Opener | None:
+        """Who may still be in the call: the thread was taken over, or forked, meanwhile. None: nobody is."""
+        session, starter = self._thread.session, found.started.session_id
+        if found.call_has_ended or starter == session.session_id:
+            return None
+        there = session if thread_id == session.thread_id else self._thread.store.visitor(thread_id)
+        opener = there.opener(starter)
+        if is_taken((starter, self.key)):
+            return opener._replace(runs_elsewhere=True)
+        return None if opener.runs_elsewhere is False else opener
 
     def _check_arguments(self, found: Effect) -> None:
         if found.arguments != self._hash:
@@ -294,20 +208,25 @@ class Attempt:
     # ------------------------------------------------------------------ the course of it
     def course(self) -> Course:
         """What happens, in order. The driver does what is asked, and sends its result or throws its error in."""
-        position = yield _Asked(self.position)
+        position = yield Asked(self.position)
         if position == "give":
             return (yield from self._give())
         if position == "look up":
             assert self._rules.lookup is not None
-            receipt = yield _Asked(partial(self._rules.lookup, self.key), is_ours=False)
+            receipt = yield Asked(partial(self._rules.lookup, self.key), is_ours=False)
             if receipt is not None and receipt is not False:
                 return (yield from self._record(receipt, how="lookup"))
-            yield _Asked(self._write_that_it_did_not_happen)
-        yield _Asked(self._start)
+            yield Asked(self._write_that_it_did_not_happen)
         try:
-            receipt = yield _Asked(self._run_async if self._rules.is_async else self._run, is_ours=False)
+            yield Asked(self._start)
+        except BaseException as error:  # cancelled, say, before the call
+            if self._started_seq is not None:
+                yield Asked(partial(self._fail, error, began=False))
+            raise
+        try:
+            receipt = yield Asked(self._run_async if self._rules.is_async else self._run, is_ours=False)
         except BaseException as error:
-            yield _Asked(partial(self._fail, error))
+            yield Asked(partial(self._fail, error))
             raise
         return (yield from self._record(receipt))
 
@@ -317,9 +236,9 @@ class Attempt:
         self._take(found.facts, self._thread.blob)
         if self._is_to_be_verified(found):
             assert self._rules.verify is not None
-            stands = yield _Asked(partial(self._rules.verify, self._value()), is_ours=False)
+            stands = yield Asked(partial(self._rules.verify, self._value()), is_ours=False)
             if not stands:
-                yield _Asked(partial(self._write_doubt, found, "verify= says that it does not stand any more"))
+                yield Asked(partial(self._write_doubt, found, "verify= says that it does not stand any more"))
                 raise pauses.gone(self, found)
             _verified_in.setdefault(self._thread, set()).add(self.key)
         self._put_into_state()
@@ -328,7 +247,7 @@ class Attempt:
     def _record(self, receipt: Any, *, how: str | None = None) -> Course:
         self._keep(receipt)
         self._put_into_state()  # first: the row of the receipt carries what the state gains
-        yield _Asked(partial(self._append_receipt, {"by": how} if how else {}))
+        yield Asked(partial(self._append_receipt, {"by": how} if how else {}))
         return self._value()
 
     # ------------------------------------------------------------------ the call
@@ -356,6 +275,10 @@ class Attempt:
         self._tell_earlier_receipts()
         row = self._row("started", request=text_of(self._rules.name, self._arguments), data={"arguments": self._hash})
         (self._started_seq,) = self._scope.append(row)
+        relative = newest_of_relatives(self._thread, self.key)  # again: who looked before either wrote sees it now
+        standing = "" if relative is None or self._rules.idempotent else relative.effect.standing
+        if relative is not None and standing in ("running", "happened"):
+            raise pauses.elsewhere(self, relative.effect, relative.thread_id)
 
     def _append_receipt(self, about: dict[str, Any]) -> None:
         found = self._known
@@ -366,7 +289,18 @@ class Attempt:
             rows.append(self._row("started", data={"arguments": self._hash, **about}))
         done = self._row("done", data={**self._receipt, **about})
         done.ref_seq = self._started_seq or -1
-        self._scope.append(*rows, done)
+        self._append_outcome(*rows, done)
+
+    def _append_outcome(self, *rows: Row) -> None:
+        """What became of the call. If the thread was taken over meanwhile, its new owner has to know it too."""
+        try:
+            self._scope.append(*rows)
+        except ThreadTakenOver:
+            if self._started_seq is not None:
+                for row in rows:  # the progress of the state is that of a run that counts no more
+                    row.changes = row.parent_seq = None
+                self._thread.store.visitor(self.thread_id).append(*rows)
+            raise
 
     def _write_that_it_did_not_happen(self) -> None:
         found = self._known
@@ -376,11 +310,11 @@ class Attempt:
     def _write_doubt(self, found: Effect, why: str) -> None:
         self._scope.append(self._row("lost", ref_seq=found.started.seq, data={"why": why}))
 
-    def _fail(self, error: BaseException) -> None:
-        did_not_happen = isinstance(error, self._rules.not_done)
+    def _fail(self, error: BaseException, *, began: bool = True) -> None:
+        did_not_happen = not began or isinstance(error, self._rules.not_done)
         text = f"{type(error).__name__}: {error}"[:_WHY_LENGTH].encode("utf-8", "replace")
         why = {"why": values.redact(text)[0].decode("utf-8", "replace")}
-        self._scope.append(self._row("failed" if did_not_happen else "lost", data=why))
+        self._append_outcome(self._row("failed" if did_not_happen else "lost", data=why))
         if not did_not_happen:
             error.add_note(pauses.after_error(self))
 
@@ -470,6 +404,13 @@ class Attempt:
     def step(self) -> str | None:
         """The step that it is in."""
         return self._scope.step
+
+    @property
+    def others_in_doubt(self) -> list[str]:
+        """The keys of other effects of the step that are in doubt."""
+        effects = self._thread.fold.effects.by_key.values()
+        mine = [e.started.key or "" for e in effects if e.standing == "in doubt" and e.started.step == self.step]
+        return [key for key in mine if key != self.key]
 
     @property
     def path(self) -> str:

@@ -9,6 +9,7 @@ from resumable_nb.errors import Paused
 
 if TYPE_CHECKING:
     from resumable_nb.calls.effect import Attempt
+    from resumable_nb.journal import Opener
     from resumable_nb.receipts import Effect
 
 
@@ -16,15 +17,40 @@ def in_doubt(attempt: Attempt, found: Effect, thread_id: str) -> Paused:
     """It started, and nobody knows whether it happened."""
     when = f"{found.started.ts:%Y-%m-%d %H:%M} UTC"
     where = "" if thread_id == attempt.thread_id else f" in thread {thread_id!r}, a fork of the same research,"
-    if found.standing == "running" and where:
-        return Paused(
-            f"`{attempt.name}` with the key `{attempt.key}` has started{where} at {when} and has not ended: it runs "
-            f"now, or its process died. It was not run here. Run its step in {thread_id!r} first, then this one again."
-        )
+    others = ", ".join(f"`{key}`" for key in attempt.others_in_doubt)
+    also = f" In doubt in this step as well: {others}." if others else ""
     return Paused(
         f"`{attempt.name}` with the key `{attempt.key}` was started{where} at {when}, and nobody knows whether it "
         f"happened. It was not run again. Look outside, then say what you found: {_commands(attempt, thread_id)} Then "
-        "run this step again."
+        f"run this step again.{also}"
+    )
+
+
+def elsewhere(attempt: Attempt, found: Effect, thread_id: str) -> Paused:
+    """A fork has it in hand."""
+    when = f"{found.started.ts:%Y-%m-%d %H:%M} UTC"
+    if found.standing == "happened":
+        became, then = "was done there meanwhile", "Run this step again: it gets the receipt."
+    else:
+        became = "has not ended: it runs now, or its process died"
+        then = f"Run its step in {thread_id!r} first, then this one again."
+    return Paused(
+        f"`{attempt.name}` with the key `{attempt.key}` has started in thread {thread_id!r}, a fork of the same "
+        f"research, at {when} and {became}. It was not run here. {then}"
+    )
+
+
+def may_still_run(attempt: Attempt, opener: Opener, thread_id: str) -> Paused:
+    """Its process may be in the middle of it: that it is not to be seen outside yet would mean nothing."""
+    if opener.runs_elsewhere is None:
+        lives = f"started by {opener.told}. Whether that still runs, and may be doing it, cannot be seen from here"
+        settle = _commands(attempt, thread_id)
+        then = f"Make sure that it has ended. Look outside, then say what you found: {settle} Then"
+    else:
+        lives = f"started by {opener.told}, which still runs and may be doing it now"
+        then = "Wait for it to end, or end that process: restart that kernel. Then"
+    return Paused(
+        f"`{attempt.name}` with the key `{attempt.key}` was {lives}. It was not run here. {then} run this step again."
     )
 
 

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.errors import UsageError
 
-Place = tuple[int, str]
+Place = tuple[str, str]
+"""A session and a key."""
 
 
 class _Turn:
@@ -22,6 +23,11 @@ class _Turn:
 
 _lock = threading.Lock()
 _turns: dict[Place, _Turn] = {}
+
+
+def is_taken(place: Place) -> bool:
+    """Whether somebody in this process has it."""
+    return place in _turns
 
 
 def _taken(place: Place) -> _Turn | None:

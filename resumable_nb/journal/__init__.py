@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resumable_nb.journal.rows import Row
-from resumable_nb.journal.session import Session
+from resumable_nb.journal.session import Opener, Session
 from resumable_nb.journal.store import Store
 
-__all__ = ["Row", "Session", "Store"]
+__all__ = ["Opener", "Row", "Session", "Store"]

@@ -8,7 +8,7 @@ import os
 import weakref
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 
@@ -33,6 +33,18 @@ _insert_sql = functools.lru_cache(maxsize=32)(rows.insert_sql)
 
 live: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
 """By id, the sessions of this process that own their thread and are not closed."""
+
+
+class Opener(NamedTuple):
+    """Who opened a session.
+
+    Attributes:
+        told: process, host, user and time, for a message.
+        runs_elsewhere: whether it is another process, and lives; None if that cannot be seen from here.
+    """
+
+    told: str
+    runs_elsewhere: bool | None
 
 
 class Session:
@@ -120,6 +132,16 @@ class Session:
             found = con.execute(f"SELECT {_selected(bodies)} FROM journal WHERE {where}", params).fetchall()
         found.sort(key=_SEQ)  # in DuckDB it would cost half a millisecond
         return [rows.from_values(values) for values in found]
+
+    def opener(self, session_id: str) -> Opener:
+        """Who opened a session of this thread, or of the one that it was forked from."""
+        opened = [r for r in self.read(kinds=("session",), bodies=False) if r.phase == "opened"]
+        row = next((r for r in opened if r.session_id == session_id), None)
+        if row is None:
+            return Opener("a process that the journal does not name", None)
+        about = json.loads(row.data or "{}")
+        alive = processes.is_alive(about)
+        return Opener(told_by(row), alive and about.get("pid") != os.getpid())
 
     def close(self) -> None:
         """Give the thread free. To close twice, or after a take-over, does nothing."""

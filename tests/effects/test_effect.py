@@ -6,6 +6,8 @@ import asyncio
 import json
 import re
 import shlex
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -250,6 +252,64 @@ def test_a_doubt_of_a_fork_is_a_doubt_here(db: Path) -> None:
     with pytest.raises(Paused, match=r"in thread 'f'.*settle close-1 --thread f"):
         step(db, lambda: close(1, "break"))
     assert len(CALLS) == 1
+
+
+def test_a_fork_that_begins_it_at_the_same_time_is_seen(db: Path) -> None:
+    """After the look at the forks, before the `started` row: it is not run here, and its receipt is there next time."""
+    from resumable_nb import resource
+
+    broken_off(db, lambda: None)
+    with resumable_nb.open("t", db=db, say=lambda _: None) as thread:
+        thread.fork(thread.session.head, "f")
+    there = (
+        "import resumable_nb as r\n"
+        "act = r.effect(key='close-{ticket}')(lambda ticket, comment='': 'done in the fork')\n"
+        f"with r.open('f', db={str(db)!r}) as thread: thread.step('s', lambda: act(1))\n"
+    )
+
+    def probe(_: Any) -> bool:
+        environment = {"PYTHONPATH": str(Path(resumable_nb.__file__).parent.parent)}
+        subprocess.run([sys.executable, "-c", there], env=environment, check=True)
+        return True
+
+    held = resource("r", acquire=lambda: "token", probe=probe)
+    broken_off(db, held.get)
+    with pytest.raises(Paused, match=r"in thread 'f'.* was done there meanwhile"):
+        step(db, lambda: closing()(1))
+
+    assert step(db, lambda: closing()(1)) == "done in the fork"
+    assert CALLS == []
+
+
+def test_what_was_cancelled_before_the_call_is_in_no_doubt(db: Path) -> None:
+    """Only its row was written: it runs the next time, and nobody is asked."""
+    from resumable_nb import resource
+
+    probing, go_on = threading.Event(), threading.Event()
+
+    def probe(_: Any) -> bool:
+        probing.set()
+        return go_on.wait(60)
+
+    held = resource("r", acquire=lambda: "token", probe=probe)
+    broken_off(db, held.get)
+
+    @effect(key="k")
+    async def act() -> int:
+        return note("act")
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(act())
+        await asyncio.to_thread(probing.wait, 60)
+        task.cancel()
+        go_on.set()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        step(db, lambda: asyncio.run(cancelled()))
+
+    assert CALLS == []
+    assert step(db, lambda: asyncio.run(act())) == 1
 
 
 def test_threads_and_tasks_that_want_the_same_do_it_once(db: Path) -> None:

@@ -1,16 +1,19 @@
-"""A process killed at any point of an effect: nothing happens twice, and where nobody can know, a person is asked."""
+"""Killed, broken off or taken over in an effect: nothing happens twice; where nobody can know, a person is asked."""
 
 from __future__ import annotations
 
 import multiprocessing
 import re
+import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from resumable_nb.errors import NotAsked
 from resumable_nb.journal import Store
 from resumable_nb.receipts import settle
 from tests.effects import victim
@@ -18,74 +21,171 @@ from tests.support.ticket_server import TicketServer
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.effects.victim"])
+ALL = ["41", "42", "43"]
 CALLS = [f"effect.call.{side}:{nth}" for side in ("before", "after") for nth in (1, 2, 3)]
 # Each ticket has two INSERTs, after the two of opening: 3, 5, 7 are `started` rows, 4, 6, 8 receipts.
-ROWS = ["journal.append.before:4", "journal.append.after:4", "journal.append.after:3", "journal.append.before:8"]
+STARTED = ["journal.append.before:3", "journal.append.after:3", "journal.append.after:7"]
+RECEIPTS = [f"journal.append.{side}:{row}" for row in (4, 6, 8) for side in ("before", "after")]
+ENDS = [f"step.commit.{side}" for side in ("before", "after")]
+PARALLEL = ["effect.call.before:2", "effect.call.before:3", "effect.call.after:2", RECEIPTS[0], RECEIPTS[3]]
+WAYS = {"keys": True, "lookup": False, "neither": False}
+POINTS = [(way, kind, points) for way in WAYS for kind, points in (("loop", CALLS), ("parallel", PARALLEL))]
+POINTS += [(way, "loop", STARTED + RECEIPTS + ENDS) for way in ("lookup", "neither")]
+FATES = ["refuse", "drop", "late", "late act", "die before", "die after"]
+
+Start = Callable[..., tuple[Any, Connection]]
 
 
 @pytest.fixture
-def tickets(request: pytest.FixtureRequest) -> Iterator[TicketServer]:
-    with TicketServer(honours_keys=request.param) as server:
+def tickets(way: str, tmp_path: Path) -> Iterator[TicketServer]:
+    with TicketServer(tmp_path / "ledger", honours_keys=WAYS[way]) as server:
         yield server
 
 
-def run(db: Path, server: TicketServer, way: str, failpoint: str = "", kind: str = "loop") -> tuple[int | None, Any]:
-    """The exit code of one process, and what it sent."""
-    receiver, sender = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=victim.run, args=(db, server.url, failpoint, way, kind, sender))
-    process.start()
-    sender.close()
+@pytest.fixture(scope="module")
+def new_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store without threads: to copy it takes less time than to make one."""
+    path = tmp_path_factory.mktemp("store") / "new.duckdb"
+    Store.open(path).close()
+    return path
+
+
+@pytest.fixture
+def start(way: str, tickets: TicketServer, new_store: Path, tmp_path: Path) -> Iterator[Start]:
+    """Starts a process that runs the step."""
+    processes = []
+
+    def begin(
+        kind: str = "loop", failpoint: str = "", *, db: str = "t", take_over: bool = False, waits: bool = False
+    ) -> tuple[Any, Connection]:
+        ours, theirs = CONTEXT.Pipe()
+        path = tmp_path / f"{db}.duckdb"
+        if not path.exists():
+            shutil.copy(new_store, path)
+        process = CONTEXT.Process(
+            target=victim.run, args=(path, tickets.url, way, kind, theirs, failpoint, take_over, waits)
+        )
+        process.start()
+        processes.append(process)
+        theirs.close()
+        return process, ours
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+def end(started: tuple[Any, Connection]) -> tuple[int | None, Any]:
+    """The exit code of a process, and what it sent."""
+    process, connection = started
     process.join(60)
-    process.kill()
     try:
-        return process.exitcode, receiver.recv()
-    except EOFError:
+        return process.exitcode, connection.recv()
+    except (EOFError, ConnectionResetError):
         return process.exitcode, None
 
 
-@pytest.mark.parametrize(("way", "tickets"), [("keys", True), ("lookup", False)], indirect=["tickets"])
-@pytest.mark.parametrize(
-    ("kind", "points"),
-    [("loop", CALLS), ("loop", ROWS), ("parallel", ["effect.call.before:2", "effect.call.after:2", ROWS[0]])],
-    ids=["call", "rows", "parallel"],
-)
-def test_each_ticket_is_closed_once(
-    way: str, tickets: TicketServer, kind: str, points: list[str], tmp_path: Path
+def say(db: Path, key: str, **word: Any) -> None:
+    """A person's word; the file is free for others at once."""
+    store = Store.open(db)
+    try:
+        settle(store, "t", key, **word)
+    finally:
+        store.close()
+
+
+def go_on(start: Start, tickets: TicketServer, db: Path, kind: str = "loop") -> list[str]:
+    """Run the step until it is done; who is asked looks into the ledger. Gives the keys that were settled."""
+    asked: list[str] = []
+    for _ in range(9):  # in parallel, a stop cancels the others: they are in doubt next
+        before = tickets.closed
+        code, (how, result, receipts) = end(start(kind, db=db.stem))
+        assert code == 0
+        if how == "done":
+            assert sorted(receipts) == [f"close-{ticket}" for ticket in ALL]
+            assert [receipt["ticket"] for receipt in result] == ALL
+            break
+        assert how == "paused", result
+        (stopped_at,) = set(re.findall(r"resumable-nb settle close-(\S+) --thread t", result))
+        assert tickets.closed.count(stopped_at) == before.count(stopped_at)  # nothing was tried
+        for ticket in set(re.findall(r"`close-(\d+)`", result)):
+            known = {"happened": True, "receipt": f'{{"ticket": "{ticket}"}}'}
+            say(db, f"close-{ticket}", **(known if ticket in tickets.closed else {"happened": False}))
+            asked.append(f"close-{ticket}")
+    assert sorted(tickets.closed) == ALL
+    return asked
+
+
+@pytest.mark.parametrize(("way", "kind", "points"), POINTS)
+def test_killed_anywhere_each_ticket_is_closed_once(
+    tickets: TicketServer, start: Start, way: str, kind: str, points: list[str], tmp_path: Path
 ) -> None:
-    """Wherever it was killed, with a service that honours keys or can be asked, the next run ends the work."""
+    """The next run ends the work; a person is asked only if nobody else can know, and before any second call."""
     for place, point in enumerate(points):
         tickets.reset()
-        db = tmp_path / f"{place}.duckdb"
 
-        killed, _ = run(db, tickets, way, point, kind)
-        ended, (how, result, receipts) = run(db, tickets, way, kind=kind)
+        killed, _ = end(start(kind, point, db=str(place)))
+        asked = go_on(start, tickets, tmp_path / f"{place}.duckdb", kind)
 
-        assert (killed, ended, how) == (-signal.SIGKILL, 0, "done"), point
-        assert sorted(receipts) == ["close-41", "close-42", "close-43"], point
-        assert [receipt["ticket"] for receipt in result] == ["41", "42", "43"], point
-        assert sorted(tickets.closed) == ["41", "42", "43"], point
+        assert killed == -signal.SIGKILL, point
+        in_doubt = way == "neither" and ("effect" in point or point in STARTED[1:] + RECEIPTS[::2])
+        assert len(asked) == in_doubt or (kind, way) == ("parallel", "neither"), point
 
 
-@pytest.mark.parametrize("tickets", [False], indirect=True)
-@pytest.mark.parametrize(("side", "nth"), [("before", 1), ("before", 3), ("after", 1), ("after", 2), ("after", 3)])
-def test_where_nobody_can_know_a_person_is_asked(tickets: TicketServer, side: str, nth: int, tmp_path: Path) -> None:
-    """With neither keys nor a look-up, no second call is made until somebody says what happened."""
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_the_service_does_each_ticket_is_closed_once(
+    tickets: TicketServer, start: Start, way: str, tmp_path: Path
+) -> None:
+    """It refuses, hangs up, answers or acts too late, dies before or after acting: only in doubt is a person asked."""
+    for place, fate in enumerate(FATES):
+        nth = place % 3
+        if (way, fate) == ("lookup", "late act"):
+            continue  # what is not to be seen yet, no look-up finds
+        tickets.reset()
+        tickets.script(*[""] * nth, fate)
+
+        code, (how, _, _) = end(start(db=fate))
+        if fate.startswith("die"):
+            tickets.stop()
+            tickets.start()
+        asked = go_on(start, tickets, tmp_path / f"{fate}.duckdb")
+
+        assert (code, how) == (0, "failed"), fate
+        assert asked == [f"close-{ALL[nth]}"] * (way == "neither" and fate != "refuse"), fate
+
+
+@pytest.mark.parametrize("way", ["lookup", "neither"])
+def test_a_process_that_lives_may_still_do_it(tickets: TicketServer, start: Start, way: str, tmp_path: Path) -> None:
+    """Taken over in the middle of a call: nothing is asked or done before that has ended; then its receipt is there."""
     db = tmp_path / "t.duckdb"
-    happened = side == "after"
+    first = start(waits=True)
+    first[1].recv()
 
-    run(db, tickets, "neither", f"effect.call.{side}:{nth}")
-    closed = tickets.closed
-    asked = [run(db, tickets, "neither") for _ in range(2)]
+    asked = [end(start(take_over=True))[1] for _ in range(2)]
+    with pytest.raises(NotAsked, match=r"started by process \d+ .*still runs"):
+        say(db, "close-41", happened=False)
+    before = tickets.closed
+    first[1].send("go on")
+    _, (how, said, _) = end(first)
 
-    assert [(code, sent[0]) for code, sent in asked] == [(0, "paused")] * 2
-    (key,) = set(re.findall(r"resumable-nb settle (\S+) --thread t", asked[0][1][1]))
-    assert key == f"close-{40 + nth}"
-    assert tickets.closed == closed
+    assert [sent[0] for sent in asked] == ["paused", "paused"]
+    assert re.search(rf"`close-41` was started by process {first[0].pid} on .*which still runs", asked[0][1])
+    assert (before, how) == ([], "taken over"), said
+    assert go_on(start, tickets, db) == []
 
-    settle(Store.open(db), "t", key, happened=happened, receipt='{"ticket": "by hand"}' if happened else None)
-    _, (how, result, receipts) = run(db, tickets, "neither")
 
-    assert how == "done"
-    assert receipts == ["close-41", "close-42", "close-43"]
-    assert result[nth - 1]["ticket"] == ("by hand" if happened else str(40 + nth))
-    assert tickets.closed == ["41", "42", "43"]
+@pytest.mark.parametrize("way", WAYS)
+def test_a_process_that_died_in_the_call_does_it_no_more(
+    tickets: TicketServer, start: Start, way: str, tmp_path: Path
+) -> None:
+    """Taken over while it lived, and dead since: from then on a look-up counts."""
+    first = start(waits=True)
+    first[1].recv()
+
+    _, (how, _, _) = end(start(take_over=True))
+    first[0].kill()
+    first[0].join()
+
+    assert how == ("done" if way == "keys" else "paused")
+    assert go_on(start, tickets, tmp_path / "t.duckdb") == ["close-41"] * (way == "neither")

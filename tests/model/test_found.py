@@ -53,6 +53,22 @@ def test_an_interrupt_anywhere_leaves_a_kernel_that_knows_the_journal(boundary: 
     end(someone)
 
 
+@pytest.mark.parametrize("key", ["j", "q?"])
+def test_an_effect_happens_once_though_the_thread_is_taken_over(key: str, tmp_path: Path) -> None:
+    """Wherever another kernel takes the thread over while this one lives and goes on: it does not happen twice."""
+    for boundary in range(1, 8):
+        folder = tmp_path / str(boundary)
+        folder.mkdir()
+        someone = person(folder, step("c2", ("act", key)))
+        someone.draw(lambda options, at=boundary: at if options == range(1, 8) else options[0])
+
+        someone.interrupted(someone.screen[0], "steal")
+
+        someone.draw(first)
+        someone.run_all()
+        end(someone)
+
+
 def test_an_unsaved_cell_that_ran_keeps_its_place(tmp_path: Path) -> None:
     """After a restart, a cell that was never saved stands where it stood when it ran as a step, not skipped."""
     someone = person(tmp_path, step("c2", ("add", "x")), step("c4", ("ask", "x")))

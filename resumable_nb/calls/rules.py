@@ -1,0 +1,65 @@
+"""What the decorator `@effect` was told, checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from resumable_nb.calls.arguments import name_of
+from resumable_nb.errors import UsageError
+
+KEY = "idempotency_key"
+
+
+@dataclass
+class EffectRules:
+    """What the decorator was told, and the function."""
+
+    function: Callable[..., Any]
+    key: Callable[..., str] | str
+    lookup: Callable[[str], Any] | None
+    idempotent: bool
+    not_done: tuple[type[BaseException], ...]
+    verify: Callable[[Any], Any] | None
+    approve: str | None
+
+    def __post_init__(self) -> None:
+        self.name = name_of(self.function)
+        self.is_async = inspect.iscoroutinefunction(self.function)
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise UsageError(f"@effect takes a function that returns its receipt, not {self.function!r}.")
+        for label, asked in (("lookup", self.lookup), ("verify", self.verify)):
+            if not self.is_async and inspect.iscoroutinefunction(asked):
+                raise UsageError(f"`{self.name}` is no `async def`, so its {label}= must be none either.")
+        signature = inspect.signature(self.function)
+        taken = signature.parameters
+        kinds = [p for p in taken.values() if p.name != KEY]
+        self.signature = signature.replace(parameters=kinds)
+        self.takes_key = KEY in taken or any(p.kind is p.VAR_KEYWORD for p in kinds)
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """The arguments, defaults filled in.
+
+        Raises:
+            TypeError: The function does not take them. Nothing was started.
+        """
+        found = self.signature.bind(*args, **kwargs)
+        found.apply_defaults()
+        return found
+
+    def key_of(self, call: inspect.BoundArguments) -> str:
+        """The idempotency key. A key function gets those of the arguments that it names."""
+        if isinstance(self.key, str):
+            found = self.key.format_map(call.arguments)
+        else:
+            taken = inspect.signature(self.key).parameters
+            named = {name: value for name, value in call.arguments.items() if name in taken}
+            by_name = all(p.name in named or p.default is not p.empty for p in taken.values()) and all(
+                p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in taken.values()
+            )
+            found = self.key(**named) if by_name else self.key(*call.args, **call.kwargs)
+        if not str(found).strip() or type(found) is not str:
+            raise UsageError(f"The key of `{self.name}` is {found!r}: it must be a text that is not empty.")
+        return found
