@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from resumable_nb import payloads, terminal, values
-from resumable_nb.errors import Paused, Rejected, UsageError
+from resumable_nb.errors import Paused, Rejected, UsageError, ValueNotStorable
 from resumable_nb.gates import Answer, Decision, Gate, how_to_decide
 from resumable_nb.journal import Row
 
@@ -77,14 +78,11 @@ class Question:
         """Make sure that the question stands in the journal. What the step asked before and asks no more is closed."""
         with _asking:
             gate, fold = self.gate(), self.scope.thread.fold
-            mine = self.scope.gates_asked | ({gate.seq} if gate else set())
-            waiting = fold.gates.waiting_of(step=self.scope.step, cell_id=self.scope.cell_id)
-            rows = [closing(old) for old in waiting if old.seq not in mine]
-            if gate is None:
-                rows = [*self.scope.thread.value_rows(self.blobs), *rows, self._request()]
-            if rows:
-                self.scope.append(*rows)
-            gate = gate or self.gate()
+            if gate is None:  # a known one closes none: its neighbours, asked in parallel, may only not be here yet
+                waiting = fold.gates.waiting_of(step=self.scope.step, cell_id=self.scope.cell_id)
+                rows = [closing(old) for old in waiting if old.seq not in self.scope.gates_asked]
+                self.scope.append(*self.scope.thread.value_rows(self.blobs), *rows, self._request())
+                gate = self.gate()
             assert gate is not None
             self.scope.gates_asked.add(gate.seq)
             return gate
@@ -138,7 +136,8 @@ class Question:
         decision = gate.decision
         assert decision is not None
         try:
-            payload = payloads.conform(decision.payload, self.payload) if decision.edited else self.payload
+            payload = self._as_asked()
+            payload = payloads.conform(decision.payload, payload) if decision.edited else payload
         except UsageError as problem:
             why = terminal.one_line(str(problem).removesuffix(" Nothing was decided."), 300)
             refused = self._row("refused", ref_seq=gate.seq, data=json.dumps({"why": why}))
@@ -155,6 +154,13 @@ class Question:
                 answer,
             )
         return answer
+
+    def _as_asked(self) -> Any:
+        """The payload that the decision is about; code may have changed its own while the cell waited."""
+        with contextlib.suppress(ValueNotStorable):
+            if self.payload is None or values.encode(self.payload).text == self.stored:
+                return self.payload
+        return values.decode(self.stored, self.blobs.__getitem__, self.scope.thread.resolve, what="the payload")
 
     def _tell_state(self, gate: Gate, decision: Decision) -> None:
         state = self.scope.thread.live.state

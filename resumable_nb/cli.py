@@ -272,14 +272,17 @@ _COMMENT = click.option("--comment", default="", help="What to say about it; the
 @_DB
 @_THREAD
 @_COMMENT
-@click.option("--payload", metavar="JSON", help="Approve this in place of what was asked about.")
+@click.option("--payload", metavar="JSON|@FILE", help="Approve this instead; @FILE reads it.")
 @_GATE
 def approve(step: str, *, db: Path, thread: str | None, comment: str, payload: str | None, gate: int | None) -> None:
     """Say yes to what STEP waits for; it goes on when it is run again.
 
     Outside steps, STEP is the question itself. The first decision stands.
     """
-    _decide(step, db, thread, gate, approve=True, comment=comment, payload=payload)
+    from resumable_nb.payloads import from_command
+
+    edited = None if payload is None else from_command(payload)
+    _decide(step, db, thread, gate, approve=True, comment=comment, payload=edited)
 
 
 @cli.command()

@@ -312,7 +312,7 @@ def _decision_data(gate: Gate, *, approve: bool, comment: str, payload: str | No
 
 
 def how_to_decide(gate: Gate, *, store: Store, thread_id: str) -> str:
-    """The commands that decide."""
-    where = f"--thread {shlex.quote(thread_id)} --db {shlex.quote(str(store.path))}"
+    """The commands that decide about this gate, and about no later one of the same step: said twice, they tell so."""
+    where = f"--thread {shlex.quote(thread_id)} --db {shlex.quote(str(store.path))} --gate {gate.seq}"
     name = shlex.quote(gate.name)
     return f"`resumable-nb approve {name} {where}` (or `reject`)"

@@ -11,7 +11,7 @@ import datetime as dt
 import enum
 import json
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from resumable_nb.errors import Misfit, UsageError
@@ -44,6 +44,20 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("an object has one name twice")
     return found
+
+
+def from_command(given: str) -> str:
+    """The JSON text that a command was given: as it is, or `@FILE` for what stands in a file.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).expanduser().read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"The payload cannot be read from {given[1:]}: {error}. Nothing was decided.") from error
 
 
 # ------------------------------------------------------------------------------------------ for people to read and edit

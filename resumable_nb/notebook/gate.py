@@ -164,7 +164,7 @@ class GateDesk:
     def _as_text(question: Question, gate: Gate) -> Panel:
         thread = question.scope.thread
         how = how_to_decide(gate, store=thread.store, thread_id=thread.thread_id)
-        magic = f"%resumable approve {json.dumps(gate.name, ensure_ascii=False)}"
+        magic = f"%resumable approve {json.dumps(gate.name, ensure_ascii=False)} --gate {gate.seq}"
         lines = [gate.message, *payloads.shown(gate.payload).splitlines(), f"Decide with {how} or `{magic}`"]
         return Panel(f"{gate.name} waits for a decision", lines)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from resumable_nb import gates, receipts
+from resumable_nb import gates, payloads, receipts
 from resumable_nb.errors import UsageError
 from resumable_nb.journal import Row
 from resumable_nb.notebook import panels, source
@@ -46,7 +46,7 @@ HELP = """Durable steps, and threads of research.
     %resumable diff A B          what differs between the states at two checkpoints
     %resumable fork SEQ NEW      a new thread NEW that starts with this one up to row SEQ
     %resumable fresh NAME        retire the answers of a step: it runs and asks anew
-    %resumable approve NAME [--comment TEXT] [--payload JSON] [--gate ROW]
+    %resumable approve NAME [--comment TEXT] [--payload JSON|@FILE] [--gate ROW]
     %resumable reject NAME [--comment TEXT] [--gate ROW]
         decide what the step NAME waits for (outside steps: NAME is the question itself); run its cell again to go on
     %resumable settle KEY --happened RECEIPT | --did-not-happen
@@ -69,7 +69,7 @@ USAGES = {
     "diff": "%resumable diff A B   (two checkpoints, as `%resumable history` numbers them)",
     "fork": "%resumable fork SEQ NEW   (a row of this thread, and a name for the new one)",
     "fresh": "%resumable fresh NAME",
-    "approve": "%resumable approve NAME [--comment TEXT] [--payload JSON] [--gate ROW]",
+    "approve": "%resumable approve NAME [--comment TEXT] [--payload JSON|@FILE] [--gate ROW]",
     "reject": "%resumable reject NAME [--comment TEXT] [--gate ROW]",
     "settle": "%resumable settle KEY --happened RECEIPT | --did-not-happen [--comment TEXT]",
     "trust": "%resumable trust",
@@ -227,6 +227,8 @@ class Commands:
             arguments.add_argument(option, default="" if option == "--comment" else None)
         arguments.add_argument("--gate", type=int)
         found = vars(arguments.read(words))
+        if found.get("payload") is not None:
+            found["payload"] = payloads.from_command(found["payload"])
         thread, name, gate_seq = self._thread(), found.pop("NAME"), found.pop("gate")
         yes = command == "approve"
         gate = gates.decide(thread.store, thread.thread_id, name, approve=yes, gate_seq=gate_seq, **found)

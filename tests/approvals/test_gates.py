@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -118,6 +119,41 @@ def test_equal_gates_in_a_loop_need_a_yes_each(thread: Thread, times: int) -> No
             yes(thread)
         assert phases(thread) == ["approved"] * (number + 1)
     assert thread.step("s", body) == times
+
+
+def test_the_command_that_a_gate_shows_is_for_this_gate(thread: Thread) -> None:
+    """Two people who take the same command decide one gate, also where the step asks the same again in between."""
+
+    def body() -> int:
+        return sum(bool(approve("Again?", "same")) for _ in range(2))
+
+    first = re.search(r"--gate (\d+)`", paused(thread, body))
+    assert first is not None
+    yes(thread, gate_seq=int(first[1]))
+    paused(thread, body)
+    with pytest.raises(AlreadyDecided):
+        yes(thread, gate_seq=int(first[1]))
+
+    assert phases(thread) == ["approved", "waiting"]
+
+
+@pytest.mark.parametrize(("env", "wanted"), [({"JUPYTERHUB_USER": "ada"}, "ada"), ({"LOGNAME": "bob"}, "bob")])
+def test_who_decides_is_the_user_of_the_hub_or_of_the_system(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], wanted: str
+) -> None:
+    """The name stands in the view and in the answer that the step gets."""
+    monkeypatch.delenv("JUPYTERHUB_USER", raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+    def body() -> str:
+        return approve("Send?").who
+
+    paused(thread, body)
+    yes(thread)
+
+    assert thread.step("s", body) == wanted
+    assert thread.store.rows("SELECT who FROM approvals")[1] == [(wanted,)]
 
 
 def test_another_payload_or_message_is_another_question(thread: Thread) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,12 @@ GATED = f'%%resumable send --approve "Send <b>it</b>?"\n{HIT}x = n'
 CLICK = (
     "import asyncio as _asyncio, gc as _gc\n"
     "from resumable_nb.notebook.gate import GatePanel as _GatePanel\n"
-    "def _panel():\n    return [o for o in _gc.get_objects() if isinstance(o, _GatePanel)][-1]\n"
+    "def _panels():\n    return [o for o in _gc.get_objects() if isinstance(o, _GatePanel)]\n"
+    "def _panel():\n    return _panels()[-1]\n"
+    "async def _when_there_are(count, act):\n"
+    "    while len(_panels()) < count:\n        await _asyncio.sleep(0.05)\n"
+    "    await _asyncio.sleep(0.05)\n"
+    "    act()\n"
 )
 
 
@@ -51,11 +55,11 @@ def approvals(nb: Screen) -> list[tuple[Any, ...]]:
     return rows
 
 
-def wait_until_asked(nb: Screen) -> None:
-    deadline = time.monotonic() + 60
-    while not any(phase == "waiting" for phase, *_ in approvals(nb)):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+def wait_for_panel(nb: Screen, msg_id: str, count: int = 1) -> None:
+    """Until a request that was sent shows its panels: from then on the cell awaits."""
+    while count:
+        message = nb.client.get_iopub_msg(timeout=60)
+        count -= message["parent_header"].get("msg_id") == msg_id and WIDGET in message["content"].get("data", {})
 
 
 def test_a_gated_step_waits_over_a_kill_and_runs_once_approved(nb: Screen) -> None:
@@ -131,10 +135,8 @@ def test_a_cell_that_awaits_goes_on_by_a_click(nb: Screen, head: str) -> None:
     cell = head + "print(bool(await approval('Go?', {'n': 1})))"
     start(nb, i="from resumable_nb import approval", a=cell)
     nb.run("open", "i")
-    nb.execute(
-        CLICK + "async def _later():\n    await _asyncio.sleep(2)\n    _panel().approve.click()\n", store_history=False
-    )
-    nb.execute("_task = _asyncio.create_task(_later())", store_history=False)
+    later = "_task = _asyncio.create_task(_when_there_are(1, lambda: _panel().approve.click()))"
+    nb.execute(CLICK + later, store_history=False)
     shown = nb.run("a")
     nb.restart()
     again = nb.run_all()["a"]
@@ -153,7 +155,7 @@ def test_a_cell_that_awaits_notices_a_decision_from_elsewhere(nb: Screen) -> Non
     )
     nb.run("open", "i")
     sent = nb.send(nb.cells["a"], "a")
-    wait_until_asked(nb)
+    wait_for_panel(nb, sent)
     decide(Store.open(nb.folder / "t.duckdb"), "t", "a", approve=True, payload='{"n": 2}', comment="elsewhere")
     shown = nb.result(sent)
 
@@ -166,11 +168,10 @@ def test_a_wait_that_is_interrupted_or_killed_still_waits(nb: Screen) -> None:
     start(nb, i="from resumable_nb import approval", a="%%resumable a\nprint(bool(await approval('Go?', 1)))")
     nb.run("open", "i")
     sent = nb.send(nb.cells["a"], "a")
-    wait_until_asked(nb)
+    wait_for_panel(nb, sent)
     nb.manager.interrupt_kernel()
     assert nb.result(sent).error.startswith(("KeyboardInterrupt", "CancelledError"))
-    nb.send(nb.cells["a"], "a")
-    time.sleep(2)
+    wait_for_panel(nb, nb.send(nb.cells["a"], "a"))
     nb.restart()
     nb.run("open", "i")
     sent = nb.send(nb.cells["a"], "a")
@@ -180,19 +181,20 @@ def test_a_wait_that_is_interrupted_or_killed_still_waits(nb: Screen) -> None:
     assert [phase for phase, *_ in approvals(nb)] == ["approved"]
 
 
+SEVERAL = (
+    "%%resumable a\nimport asyncio\n"
+    "got = await asyncio.gather(*(approval('Go?', n) for n in range(3)))\nprint([a.payload for a in got if a])"
+)
+
+
 def test_several_gates_await_at_once(nb: Screen) -> None:
     """Gates that wait side by side are each decided by their own click, and the kernel is as before afterwards."""
-    cell = (
-        "%%resumable a\nimport asyncio\n"
-        "got = await asyncio.gather(*(approval('Go?', n) for n in range(3)))\nprint([a.payload for a in got if a])"
-    )
     later = CLICK + (
-        "async def _later():\n    await _asyncio.sleep(3)\n"
-        "    for p in [o for o in _gc.get_objects() if isinstance(o, _GatePanel)][::-1]:\n"
-        "        p.approve.click()\n        await _asyncio.sleep(0.5)\n"
-        "_asyncio.handlers_before = dict(get_ipython().kernel.shell_handlers)\n_task = _asyncio.create_task(_later())"
+        "def _click():\n    for p in _panels()[::-1]:\n        p.approve.click()\n"
+        "_asyncio.handlers_before = dict(get_ipython().kernel.shell_handlers)\n"
+        "_task = _asyncio.create_task(_when_there_are(3, _click))"
     )
-    start(nb, i="from resumable_nb import approval", a=cell)
+    start(nb, i="from resumable_nb import approval", a=SEVERAL)
     nb.run("open", "i")
     nb.execute(later, store_history=False)
     shown = nb.run("a")
@@ -200,3 +202,48 @@ def test_several_gates_await_at_once(nb: Screen) -> None:
     assert "\n[0, 1, 2]\n" in shown.text(), shown.text()
     assert nb.value("_asyncio.handlers_before == get_ipython().kernel.shell_handlers")
     assert [phase for phase, *_ in approvals(nb)] == ["approved"] * 3
+
+
+def test_gates_that_were_killed_are_the_same_afterwards(nb: Screen) -> None:
+    """Gates that wait side by side, one of them decided, survive SIGKILL as they are: none is asked about anew."""
+    start(nb, i="from resumable_nb import approval", a=SEVERAL)
+    nb.run("open", "i")
+    wait_for_panel(nb, nb.send(nb.cells["a"], "a"), count=3)
+    store = Store.open(nb.folder / "t.duckdb")
+    asked = [seq for (seq,) in store.rows("SELECT seq FROM approvals ORDER BY seq")[1]]
+    decide(store, "t", approve=True, gate_seq=asked[1])
+    nb.restart()
+    nb.run("open", "i")
+    sent = nb.send(nb.cells["a"], "a")
+    wait_for_panel(nb, sent, count=2)
+
+    for seq in (asked[2], asked[0]):
+        decide(store, "t", approve=True, gate_seq=seq)
+    assert nb.result(sent).text().endswith("[0, 1, 2]\n")
+    assert [phase for phase, *_ in approvals(nb)] == ["approved"] * 3
+
+
+def test_two_clicks_open_one_of_two_equal_gates(nb: Screen) -> None:
+    """Equal gates in a loop that awaits: the second click on the first one's button leaves the second one waiting."""
+    cell = "%%resumable a\nfor n in range(2):\n    answer = await approval('Go?', ['same'])\nprint('passed both')"
+    twice = "[panel.approve.click() for panel in [_panel()] * 2]"
+    later = CLICK + f"_task = _asyncio.create_task(_when_there_are(1, lambda: {twice}))"
+    start(nb, i="from resumable_nb import approval", a=cell)
+    nb.run("open", "i")
+    nb.execute(later, store_history=False)
+    sent = nb.send(nb.cells["a"], "a")
+    wait_for_panel(nb, sent, count=2)
+    assert [phase for phase, *_ in approvals(nb)] == ["approved", "waiting"]
+
+    decide(Store.open(nb.folder / "t.duckdb"), "t", "a", approve=True)
+    assert nb.result(sent).text().endswith("passed both\n")
+
+
+def test_what_was_approved_is_used_though_the_code_changed_it_meanwhile(nb: Screen) -> None:
+    """A payload that is changed while its cell awaits goes on as it was when a person said yes to it."""
+    start(nb, i="from resumable_nb import approval\nplan = ['a']", a="print((await approval('Go?', plan)).payload)")
+    nb.run("open", "i")
+    later = "_task = _asyncio.create_task(_when_there_are(1, lambda: (plan.append('b'), _panel().approve.click())))"
+    nb.execute(CLICK + later, store_history=False)
+
+    assert nb.run("a").text().endswith("['a']\n")

@@ -54,8 +54,10 @@ def test_an_edited_payload_is_what_runs(waiting):
     refused = book.command("approve", "send", "--payload", '{"to": "lab", "amount": "seventy"}')
     assert refused.returncode == 2
     assert "payload.amount: this was a whole number" in refused.stderr
+    assert book.command("approve", "send", "--payload", "@missing.json").returncode == 2
     edited = {"to": "lab", "amount": 70}
-    assert book.command("approve", "send", "--payload", json.dumps(edited), "--comment", "less").returncode == 0
+    (book.folder / "edited.json").write_text(json.dumps(edited))
+    assert book.command("approve", "send", "--payload", "@edited.json", "--comment", "less").returncode == 0
 
     again = book.run()
     (row,) = approvals(book)
