@@ -62,7 +62,7 @@ def open(  # noqa: A001 - the public name is `resumable_nb.open`
         fold = thread.fold
         base = fold.root if start == "first" else fold.newest()
         thread.live.set(fold.image(base))
-        thread.runner = Script(thread, base, say)
+        thread.runner, thread.say = Script(thread, base, say), say
     except BaseException:
         thread.session.close()
         raise

@@ -21,6 +21,7 @@ from resumable_nb.state.model import AFTER_UPDATE
 
 if TYPE_CHECKING:
     from resumable_nb.fold import Question
+    from resumable_nb.receipts import Effect
     from resumable_nb.state import Image
     from resumable_nb.thread import Thread
 
@@ -89,6 +90,13 @@ class Scope:
         """A line for the person, shown when the cell ends."""
         if text not in self.notices:
             self.notices.append(text)
+
+    def say(self, text: str) -> None:
+        """A line for the person, shown now, while the cell runs."""
+        if self.thread.say is None:
+            self.notice(text)
+        else:
+            self.thread.say(f"`{self.step}`: {text}")
 
     def before_commit(self, callback: Callable[[], None]) -> None:
         """Call this when the step is about to commit. Outside a step there is no such moment."""
@@ -359,6 +367,11 @@ class Run(Scope):
         """Whether an earlier run of the step left answers or receipts."""
         fold, cell = self.thread.fold, self.cell
         return bool(fold.answers(cell) or fold.effects.of_step(cell.step, cell.cell_id))
+
+    def is_of_another_version(self, effect: Effect) -> bool:
+        """Whether an effect was done by this step when its code was another one."""
+        started = self.thread.fold.started_row(effect.started.run_seq or 0)
+        return started is not None and json.loads(started.data or "{}").get("code") != self.cell.code.digest
 
     @property
     def claimed(self) -> int:

@@ -60,6 +60,7 @@ class Thread:
         thread_id: its name.
         live: the state object that code sees, and its image.
         fold: what the journal says.
+        say: shows a line to the person at once; None: lines wait for the end of the step.
     """
 
     def __init__(self, store: Store, session: Session, state_class: type[State], *, resolve: Any) -> None:
@@ -68,6 +69,7 @@ class Thread:
         self.live = Live(state_class, resolve=resolve, blobs=self.blob)
         self.runner: StepRunner | None = None
         self.notices: list[str] = []
+        self.say: Callable[[str], object] | None = None
         self._lock = threading.RLock()
         self.resolve = resolve
         self._opened = time.monotonic()

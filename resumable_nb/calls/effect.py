@@ -21,13 +21,14 @@ from resumable_nb.calls import pauses
 from resumable_nb.calls.arguments import Arguments, digest_of, namespace_of, text_of
 from resumable_nb.calls.courses import Asked, Course, driven, driven_async
 from resumable_nb.calls.family import newest_of_relatives
+from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.calls.resource import probe_before_live
 from resumable_nb.calls.rules import KEY, EffectRules
 from resumable_nb.calls.turns import is_taken, turn, turn_async
 from resumable_nb.errors import StateError, ThreadTakenOver, UsageError, ValueNotStorable
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import Opener, Row
-from resumable_nb.scope import Scope, scope
+from resumable_nb.scope import Run, Scope, scope
 
 if TYPE_CHECKING:
     from resumable_nb.receipts import Effect
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WHY_LENGTH = 300
+_RECEIPT_BYTES = 10 << 20
+"""In JSON with its escapes, this is less than the most that a row takes."""
 _RECEIPT_CHARS = 10_000
+_RECEIPTS_TOLD = 5
 
 
 def effect(
@@ -51,7 +55,8 @@ def effect(
 
     What the function returns is its receipt. Asked again with the same key and arguments, in any run of any step, it
     gives the receipt and does not run; with other arguments it stops. The receipt is in the store when it returns, and
-    in `state.receipts`.
+    in `state.receipts`. It has to be a value that can be stored, up to 10 MiB: if the annotation names a class that
+    cannot be, the function is not called; if only what it returns shows that, its text is kept, and given back.
 
     It is in doubt after a crash in the middle, and after any exception but those of `not_done`. Then `lookup` settles
     it; else `idempotent=True` repeats it with the same key; else the step stops, and a person says what happened
@@ -68,7 +73,8 @@ def effect(
         approve: a question with the arguments in `{}`, put to a person before the call, about exactly these arguments.
 
     Raises:
-        UsageError: On decorating, if this does not fit; on calling, outside any step.
+        UsageError: On decorating, if this does not fit; on calling, outside any step, or if its receipt could surely
+            not be stored.
     """
     errors = not_done if isinstance(not_done, tuple) else (not_done,)
 
@@ -85,6 +91,7 @@ def _sync_wrapper(rules: EffectRules) -> Callable[..., Any]:
     def effect_call(*args: Any, **kwargs: Any) -> Any:
         attempt = Attempt(rules, _running_step(rules), rules.bound(args, kwargs))
         if rules.approve is not None and not attempt.is_known:
+            attempt.tell_earlier_receipts()
             from resumable_nb.calls.approval import approve  # the widest imports of this package, seldom needed
 
             attempt = attempt.approved(approve(attempt.question, attempt.payload).payload)
@@ -98,6 +105,7 @@ def _async_wrapper(rules: EffectRules) -> Callable[..., Any]:
     async def effect_call(*args: Any, **kwargs: Any) -> Any:
         attempt = Attempt(rules, _running_step(rules), rules.bound(args, kwargs))
         if rules.approve is not None and not attempt.is_known:
+            await off_loop(attempt.tell_earlier_receipts)
             from resumable_nb.calls.approval import approval  # as above
 
             answer = await approval(attempt.question, attempt.payload)
@@ -121,6 +129,7 @@ def _running_step(rules: EffectRules) -> Scope:
 
 # ------------------------------------------------------------------------------------------ one call
 _asked_in: weakref.WeakKeyDictionary[Scope, set[str]] = weakref.WeakKeyDictionary()
+_told_in: weakref.WeakKeyDictionary[Scope, set[str]] = weakref.WeakKeyDictionary()
 _verified_in: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
@@ -271,8 +280,9 @@ class Attempt:
 
     # ------------------------------------------------------------------ rows
     def _start(self) -> None:
+        self._rules.check_receipt()
         probe_before_live(self._scope)
-        self._tell_earlier_receipts()
+        self.tell_earlier_receipts()
         row = self._row("started", request=text_of(self._rules.name, self._arguments), data={"arguments": self._hash})
         (self._started_seq,) = self._scope.append(row)
         relative = newest_of_relatives(self._thread, self.key)  # again: who looked before either wrote sees it now
@@ -334,10 +344,10 @@ class Attempt:
     def _keep(self, receipt: Any) -> None:
         """Its stored form; its text if it has none: it happened, and that must not be lost."""
         try:
-            encoded = values.encode(receipt, path=f"the receipt of {self._rules.name}")
+            encoded = values.encode(receipt, path=f"the receipt of {self._rules.name}", limit_bytes=_RECEIPT_BYTES)
             self._receipt, self._blobs = {"receipt": json.loads(encoded.text)}, encoded.blobs
         except ValueNotStorable as error:
-            text, _ = values.redact(repr(receipt)[:_RECEIPT_CHARS].encode("utf-8", "replace"))
+            text, _ = values.redact(_text_of(receipt)[:_RECEIPT_CHARS].encode("utf-8", "replace"))
             self._receipt, self._blobs = {"receipt": text.decode("utf-8", "replace"), "is_text": True}, {}
             self._scope.notice(
                 f"`{self._rules.name}` ({self.key}) happened, and {error}. Its text is kept, and given back; return "
@@ -380,20 +390,22 @@ class Attempt:
         by_person = found.facts.get("by") not in (None, "lookup")
         return row is not None and row.session_id != self._thread.session.session_id and not by_person
 
-    def _tell_earlier_receipts(self) -> None:
-        cell_id = getattr(self._scope, "cell_id", None)
-        asked = _asked_in.get(self._scope, set())
-        earlier = [
-            f"`{e.started.key}` ({json.dumps(e.facts.get('receipt'), ensure_ascii=False)[:80]})"
-            for e in self._thread.fold.effects.of_step(self._scope.step, cell_id)
-            if e.started.key not in asked
-        ]
-        if earlier:
-            more = f" and {len(earlier) - 5} more" if len(earlier) > 5 else ""
-            self._scope.notice(
-                f"before `{self.key}`: an earlier run of this step did what this one had not asked for by then: "
-                f"{', '.join(earlier[:5])}{more}. That stands"
-            )
+    def tell_earlier_receipts(self) -> None:
+        """Before a live effect: what earlier runs of the step have done and this one has not asked for, once each."""
+        running, told = self._scope, _told_in.setdefault(self._scope, set())
+        asked = _asked_in.get(running, set())
+        earlier = self._thread.fold.effects.of_step(running.step, running.cell_id)
+        news = [e for e in earlier if e.started.key not in asked | told]
+        if not news:
+            return
+        told.update(e.started.key or "" for e in news)
+        version = "version" if isinstance(running, Run) and any(map(running.is_of_another_version, news)) else "run"
+        receipts = [f"`{e.started.key}` ({_shortened(e.facts.get('receipt'))})" for e in news[:_RECEIPTS_TOLD]]
+        more = f" and {len(news) - _RECEIPTS_TOLD} more" if len(news) > _RECEIPTS_TOLD else ""
+        running.say(
+            f"before `{self.key}` is done: an earlier {version} of this step did {', '.join(receipts)}{more}, which "
+            "this run has not asked for so far. That stands."
+        )
 
     @property
     def name(self) -> str:
@@ -449,3 +461,14 @@ class Attempt:
         call = self._call_with
         call.arguments.update(payload)
         return Attempt(self._rules, self._scope, call)
+
+
+def _text_of(receipt: Any) -> str:
+    try:
+        return repr(receipt)
+    except Exception:  # noqa: BLE001 - the code of a class of the user's; the effect has happened all the same
+        return object.__repr__(receipt)
+
+
+def _shortened(receipt: Any) -> str:
+    return json.dumps(receipt, ensure_ascii=False)[:80]

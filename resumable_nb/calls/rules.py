@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import types
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from resumable_nb import values
 from resumable_nb.calls.arguments import name_of
 from resumable_nb.errors import UsageError
 
@@ -38,6 +41,25 @@ class EffectRules:
         kinds = [p for p in taken.values() if p.name != KEY]
         self.signature = signature.replace(parameters=kinds)
         self.takes_key = KEY in taken or any(p.kind is p.VAR_KEYWORD for p in kinds)
+
+    def check_receipt(self) -> None:
+        """Refuse what could not keep its receipt, before anything is done. Once it is done, its text is kept.
+
+        Raises:
+            UsageError: The annotation names a class whose instances are surely not storable.
+        """
+        try:
+            annotated = typing.get_type_hints(self.function).get("return")
+        except Exception:  # noqa: BLE001 - names that are not defined (yet), or no annotations at all: nothing is known
+            return
+        is_union = typing.get_origin(annotated) in (typing.Union, types.UnionType)
+        kinds = typing.get_args(annotated) if is_union else (annotated,)
+        if all(isinstance(kind, type) and values.has_no_form(kind) for kind in kinds):
+            told = getattr(annotated, "__qualname__", annotated)
+            raise UsageError(
+                f"`{self.name}` is annotated to return {told}, of which no receipt could be stored. It was not run. "
+                "Return plain values that tell what was done, such as an id or the parsed JSON of the answer."
+            )
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         """The arguments, defaults filled in.

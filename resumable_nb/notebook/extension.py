@@ -126,6 +126,7 @@ class Extension:
         """From the next cell on, cells belong to this thread."""
         self.leave()
         self.kernel = kernel
+        kernel.thread.say = lambda text: self.say([text])
         self.notebook.start_over()
         request = self._run.request if self._run else self._request(None) or Request("")
         cell, _ = self.notebook.place(request, front_path=self._front_path())

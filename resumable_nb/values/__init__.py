@@ -22,9 +22,19 @@ from resumable_nb.values.codec import dump, root
 from resumable_nb.values.names import write_names
 from resumable_nb.values.reader import Reader
 from resumable_nb.values.secrets import WHY, contains_secret, redact
-from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, TOO_DEEP, PastLimit, Writer, changed, too_large
+from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, TOO_DEEP, PastLimit, Writer, changed, has_no_form, too_large
 
-__all__ = ["Encoded", "EncodedNames", "decode", "decode_names", "encode", "encode_names", "redact", "resolver"]
+__all__ = [
+    "Encoded",
+    "EncodedNames",
+    "decode",
+    "decode_names",
+    "encode",
+    "encode_names",
+    "has_no_form",
+    "redact",
+    "resolver",
+]
 
 Blobs = Callable[[str], bytes]
 Resolve = Callable[[str, str], "type | None"]

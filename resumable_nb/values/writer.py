@@ -10,11 +10,12 @@ import base64
 import hashlib
 import math
 import sys
+from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from types import NoneType
-from typing import Any
+from typing import Any, is_typeddict
 
 from resumable_nb.errors import ValueNotStorable
 from resumable_nb.values import classes, plain
@@ -288,6 +289,17 @@ def too_large(size_bytes: int, limit_bytes: int) -> str:
 def _describe(kind: type) -> str:
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return f"a value of type {name}"
+
+
+def has_no_form(kind: type) -> bool:
+    """Whether no instance of a class, or of one derived from it, can be stored, as far as that is known beforehand."""
+    if kind in _LEAVES | {list, dict, object, Any} or kind in plain.CODECS or isinstance(kind, ABCMeta):
+        return False  # of abstract classes anything may be an instance
+    if is_typeddict(kind) or _codec_of_library(kind) is not None:
+        return False
+    if classes.codec(kind) is not None:
+        return "<locals>" in kind.__qualname__
+    return all(map(has_no_form, type.__subclasses__(kind)))
 
 
 def _codec_of_library(kind: type) -> Codec | None:

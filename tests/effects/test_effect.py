@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -356,15 +358,82 @@ def test_a_receipt_without_a_stored_form_keeps_its_text(db: Path) -> None:
     assert CALLS == ["act"]
 
 
-def test_earlier_receipts_of_an_edited_step_are_told(db: Path) -> None:
-    """Before a live effect, what an earlier version of the step did and this one did not ask for."""
-    close = closing()
+class Unkept:
+    """What has no stored form, and no text either."""
+
+    def __repr__(self) -> str:
+        raise Broken
+
+
+@pytest.mark.parametrize("receipt", [Unkept(), b"x" * (11 << 20)], ids=["no text", "too large"])
+def test_a_receipt_that_cannot_be_kept_does_not_undo_that_it_happened(db: Path, receipt: Any) -> None:
+    """Without even a text of its own, or too large for a row: it is done, and not in doubt."""
+
+    @effect(key="k")
+    def act() -> Any:
+        note("act")
+        return receipt
+
+    broken_off(db, act)
+
+    assert type(step(db, act)) is str
+    assert CALLS == ["act"]
+
+
+@pytest.mark.parametrize("kind", [Unkept, type(threading.Lock()), Unkept | BaseException])
+def test_a_receipt_that_can_surely_not_be_stored_is_refused_before_the_call(db: Path, kind: Any) -> None:
+    """Where the annotation says so; nothing was started."""
+
+    def act() -> Any:
+        note("act")
+
+    act.__annotations__["return"] = kind
+    with pytest.raises(UsageError, match=r"of which no receipt could be stored\. It was not run"):
+        step(db, effect(key="k")(act))
+
+    assert CALLS == []
+    assert [row.kind for row in Store.open(db).visitor("t").read() if row.kind == "effect"] == []
+
+
+@pytest.mark.parametrize(
+    "kind", [None, dict[str, Any], "Missing", int | None, Unkept | None, Path, Any, Sequence, object, list, date]
+)
+def test_other_annotations_are_no_reason_to_refuse(db: Path, kind: Any) -> None:
+    """What is storable, or what may be."""
+
+    def act() -> Any:
+        note("act")
+
+    act.__annotations__["return"] = kind
+    step(db, effect(key="k")(act))
+
+    assert CALLS == ["act"]
+
+
+@pytest.mark.parametrize("approve", [None, "Close {ticket}?"])
+def test_earlier_receipts_of_an_edited_step_are_told_before_a_live_effect(db: Path, approve: str | None) -> None:
+    """What an earlier version did and this one has not asked for is said before the call, or the question; and once."""
+    close = closing(approve=approve)
+    heard: list[list[str]] = []
     said: list[str] = []
-    broken_off(db, lambda: close(1))
+    broken_off(db, lambda: closing()(1))
 
-    step(db, lambda: close(2), said=said)
+    @effect(key="other-{n}")
+    def other(n: int) -> None:
+        heard.append(list(said))
 
-    assert any("`close-1`" in line and "an earlier run of this step" in line for line in said)
+    def edited() -> None:
+        if approve is None:
+            other(1)
+            other(2)
+        else:
+            close(2)
+
+    with contextlib.suppress(Paused):
+        step(db, edited, said=said)
+
+    (told,) = [line for line in said if "an earlier version of this step did `close-1`" in line]
+    assert heard == ([[told], [told]] if approve is None else [])
 
 
 @pytest.mark.parametrize("stands", [True, False])

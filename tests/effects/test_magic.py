@@ -33,3 +33,18 @@ def test_settle_in_the_notebook(tmp_path):
     assert "`k` happened" in settled
     assert shown.strip() == "{'n': 5}"
     assert (tmp_path / "acted").read_text() == "x"
+
+
+def test_receipts_of_an_earlier_version_stand_above_a_live_effect(tmp_path):
+    """In the cell that runs, before the effect is done; it is not kept as an output of the step."""
+    with kernel(tmp_path, {}) as running:
+        running.run(OPENING, "open")
+        running.run(
+            "from resumable_nb import effect\n@effect(key='close-{n}')\ndef close(n):\n    print('closing', n)\n    return n",
+            "defs",
+        )
+        running.run("%%resumable s\nclose(41)", "s")
+        edited = running.run("%%resumable s\nclose(42)", "s")
+
+    assert "an earlier version of this step did `close-41` (41)" in edited
+    assert edited.index("an earlier version") < edited.index("closing 42")
