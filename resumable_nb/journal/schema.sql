@@ -111,10 +111,15 @@ WITH c AS (
     FROM checkpoints),
 r AS (
     SELECT *, max(seq) FILTER (replaces AND in_lineage) OVER (PARTITION BY thread_id) AS last_set
-    FROM c WHERE replaces OR av IS NOT NULL)
-SELECT thread_id, seq, ts, step, in_lineage AND seq >= coalesce(last_set, 0) AS is_current,
-       coalesce(unnest(from_json(coalesce(av, sv), '["JSON"]')), 'null'::JSON) AS finding
-FROM r WHERE json_type(coalesce(av, sv)) = 'ARRAY';
+    FROM c WHERE replaces OR av IS NOT NULL),
+e AS (
+    SELECT thread_id, seq, ts, step, in_lineage AND seq >= coalesce(last_set, 0) AS is_current,
+           coalesce(unnest(from_json(coalesce(av, sv), '["JSON"]')), 'null'::JSON) AS finding
+    FROM r WHERE json_type(coalesce(av, sv)) = 'ARRAY')
+SELECT thread_id, seq, ts, step, is_current, finding, finding->>'$.claim' AS claim, finding->>'$.quote' AS quote,
+       finding->>'$.source' AS source, finding->>'$.location' AS location, finding->>'$.question' AS question,
+       finding->>'$.confidence' AS confidence
+FROM e;
 
 CREATE VIEW llm_calls AS
 WITH f AS (
@@ -304,6 +309,12 @@ COMMENT ON COLUMN findings.ts IS 'When that was made';
 COMMENT ON COLUMN findings.step IS 'The step that found it';
 COMMENT ON COLUMN findings.is_current IS 'Whether it is in the newest state';
 COMMENT ON COLUMN findings.finding IS 'The finding as JSON';
+COMMENT ON COLUMN findings.claim IS 'What it says; NULL, as the columns below, where a finding has no such field';
+COMMENT ON COLUMN findings.quote IS 'Its evidence, word for word';
+COMMENT ON COLUMN findings.source IS 'The document that the quote is from';
+COMMENT ON COLUMN findings.location IS 'Where it stands there';
+COMMENT ON COLUMN findings.question IS 'The sub-question that it answers';
+COMMENT ON COLUMN findings.confidence IS 'low, medium or high, as the model says';
 
 COMMENT ON VIEW llm_calls IS 'One row per LLM call that ended, each where it was paid for; sums of tokens are what was billed';
 COMMENT ON COLUMN llm_calls.thread_id IS 'The thread that made the call';

@@ -47,7 +47,7 @@ _TABLE_NAMES = ("journal", "store_info")
 
 KNOWN = {
     "2.0.1": {
-        "60d4e1fa59f5b9cccbadaa6c8eef0f616551affce6054ff36055051eb9f1dbd3",  # everything
+        "39920093e3057c299888f2383f7fa77b93945228a193f110ce1ed5781584e6af",  # everything
         "776820faf108b42e2efd775b9b69ffe609d1ccc5fe02b065bcfcd7d53d1d3d22",  # the tables alone
     },
 }

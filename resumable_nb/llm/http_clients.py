@@ -58,8 +58,8 @@ def _connection(given: dict[str, Any], embedded: object) -> dict[str, Any]:
 class _Inner(httpx2.Client):
     """Closes its connections when nobody uses it any more, as the SDKs' own clients do."""
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # at the interpreter's exit its parts may be gone
+    def __del__(self, suppress: Any = contextlib.suppress) -> None:
+        with suppress(Exception):  # at the interpreter's exit its parts may be gone, and this module's names are
             self.close()
 
 

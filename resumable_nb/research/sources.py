@@ -1,6 +1,6 @@
-"""Texts that are on every machine, cut into sentences that can be quoted, and ranked for a question.
+"""Sources: what can be searched for sentences and asked for documents, and the texts that are on every machine.
 
-Nobody here wrote them: Python's own language reference (`pydoc_data.topics`) and the descriptions that the installed
+Nobody here wrote those: Python's own language reference (`pydoc_data.topics`) and the descriptions that the installed
 packages come with (`importlib.metadata`). Each sentence keeps where it stands, so that a quotation can be checked.
 """
 
@@ -12,7 +12,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import chain, zip_longest
+from typing import Any, Protocol, Self
+
+from resumable_nb.research.findings import one_line
+from resumable_nb.research.records import Finding, location, span
 
 REFERENCE, PACKAGES = "Python reference", "package"
 _PARAGRAPH = re.compile(r"(?:[^\n]*\S[^\n]*\n?)+")
@@ -22,6 +26,10 @@ _NO_PROSE = re.compile(
     r">>>|::|={3,}|-{3,}|\*{4,}|\|.*\||```|https?://|^\s*(?:[#$%<.]|\.\. )|[{}<>=\\]|\[!|\]\(", re.MULTILINE
 )
 _SHORT, _LONG = 50, 260
+# In a text that somebody chose to be searched, almost all can be quoted: not headings, code, rules and tables
+_NO_TEXT = re.compile(r"^(?:#|```|~~~|\||={3,}|-{3,}| {4}|\t|>>>)", re.MULTILINE)
+_END_OR_ITEM = re.compile(_END.pattern + r"|\n(?=\s*(?:[-*+]|\d+[.)])\s)")
+_SHORT_TEXT, _LONG_TEXT = 15, 500
 _STOP_WORDS = """
 a after all also an and any are as at be been before but by can could do does for from had has have how if in into
 is it its may more most no not of on one or other our out see should so some such than that the their them then
@@ -48,14 +56,69 @@ class Sentence:
     @property
     def location(self) -> str:
         """Where it stands, for a person and for `Texts.quotes`."""
-        return f"characters {self.start} to {self.end}"
+        return location(self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A whole text.
+
+    Attributes:
+        ref: what its source calls it; a `Finding` names it by this.
+        title: for people and for the ranking.
+        text: what quotations are checked against.
+        link: a web address, or a path beside the notebook; "" where there is none.
+    """
+
+    ref: str
+    title: str
+    text: str
+    link: str = ""
+
+
+class Source(Protocol):
+    """Where answers are looked for. It may also have `problems`: sentences about what of it could not be read."""
+
+    def search(self, query: str, count: int, /) -> Sequence[Sentence]:
+        """The sentences that have most to do with a query, best first; the same ones while the source is the same."""
+        ...
+
+    def fetch(self, ref: str, /) -> Document:
+        """The document that a sentence names as its source.
+
+        Raises:
+            LookupError: It has none of this name.
+        """
+        ...
 
 
 class Texts(Mapping[str, str]):
-    """Texts by the name of their source, with a ranking of their sentences."""
+    """Texts by the name of their source, with a ranking of their sentences. They are indexed once.
+
+    Args:
+        texts: name → text. Only its prose can be quoted, as the reference is full of code.
+    """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = dict(texts)
+        self._documents = {ref: Document(ref, ref.partition(": ")[2], text) for ref, text in texts.items()}
+        self._prose_only = True
+
+    @classmethod
+    def of(cls, documents: Iterable[Document]) -> Self:
+        """Texts with titles and links, of which almost all can be quoted. A name that comes twice is the last one's."""
+        known = {document.ref: document for document in documents}
+        made = cls({ref: document.text for ref, document in known.items()})
+        made._documents, made._prose_only = known, False
+        return made
+
+    def fetch(self, ref: str) -> Document:
+        """One document.
+
+        Raises:
+            LookupError: There is none of this name.
+        """
+        return self._documents[ref]
 
     def __getitem__(self, source: str) -> str:
         return self._texts[source]
@@ -71,11 +134,11 @@ class Texts(Mapping[str, str]):
         """All sentences of prose, each once: the reference repeats whole sections under several topics."""
         first: dict[str, Sentence] = {}
         for source, text in self._texts.items():
-            for sentence in sentences(text, source):
+            for sentence in sentences(text, source, prose_only=self._prose_only):
                 first.setdefault(sentence.text, sentence)
         return list(first.values())
 
-    def search(self, question: str, count: int, *, within: str = "") -> list[Sentence]:
+    def search(self, question: str, count: int = 5, *, within: str = "") -> list[Sentence]:
         """The sentences that have most to do with a question, best first (BM25; equal scores in order of the texts).
 
         Args:
@@ -85,6 +148,8 @@ class Texts(Mapping[str, str]):
         """
         import bm25s
 
+        if not self.sentences:
+            return []
         words = bm25s.tokenize([question], stopwords=_STOP_WORDS, return_ids=False, show_progress=False)[0]
         known = [word for word in words if word in self._ranking.vocab_dict]
         if not known:
@@ -98,17 +163,22 @@ class Texts(Mapping[str, str]):
         import bm25s
 
         ranking = bm25s.BM25()
-        titled = [f"{s.source.partition(': ')[2]} {s.text}" for s in self.sentences]
+        titled = [f"{self._documents[s.source].title} {s.text}" for s in self.sentences]
         tokens = bm25s.tokenize(titled, stopwords=_STOP_WORDS, show_progress=False)
         ranking.index(tokens, show_progress=False)
         return ranking
 
-    def quotes(self, text: str, source: str, location: str) -> bool:
+    def __str__(self) -> str:
+        return f"{len(self)} texts"
+
+    def quotes(self, text: str, source: str, place: str) -> bool:
         """Whether a text stands in a source at a location word for word; only line breaks and indents may differ."""
-        place = re.fullmatch(r"characters (\d+) to (\d+)", location)
-        if place is None or source not in self._texts:
-            return False
-        return _on_one_line(self._texts[source][int(place[1]) : int(place[2])]) == text
+        characters = span(place)
+        return (
+            characters is not None
+            and source in self._texts
+            and one_line(self._texts[source][slice(*characters)]) == text
+        )
 
 
 def load() -> Texts:
@@ -126,24 +196,113 @@ def _descriptions() -> Iterable[tuple[str, str]]:
             yield f"{PACKAGES} {about['Name']} {about['Version']}", str(text)
 
 
-def sentences(text: str, source: str) -> Iterator[Sentence]:
-    """The sentences of a text's paragraphs of prose that are neither too short nor too long to be quoted."""
-    for paragraph in _PARAGRAPH.finditer(text):
-        if _NO_PROSE.search(paragraph[0]):
+def sentences(text: str, source: str, *, prose_only: bool = True) -> Iterator[Sentence]:
+    """The sentences of a text's paragraphs that are neither too short nor too long to be quoted.
+
+    Args:
+        text: the text.
+        source: its name.
+        prose_only: leave out paragraphs with code, links or tables, and what is no whole sentence. Else only headings,
+            code and tables are left out.
+    """
+    skip, at = (_NO_PROSE, _END) if prose_only else (_NO_TEXT, _END_OR_ITEM)
+    fits = _is_sentence if prose_only else _is_quotable
+    for paragraph in _paragraphs(text, by_line=not prose_only):
+        if skip.search(text, paragraph[0], paragraph[1]):
             continue
-        start = paragraph.start()
-        for end in [*(match.end() for match in _END.finditer(text, start, paragraph.end())), paragraph.end()]:
+        start = paragraph[0]
+        for end in [*(match.end() for match in at.finditer(text, *paragraph)), paragraph[1]]:
             piece = text[start:end]
-            one_line = _on_one_line(piece)
-            if _SHORT <= len(one_line) <= _LONG and one_line[-1] in ".!?" and one_line[0].isupper():
-                yield Sentence(one_line, source, start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip()))
+            flat = one_line(piece)
+            if fits(flat):
+                yield Sentence(flat, source, start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip()))
             start = end
 
 
-def _on_one_line(text: str) -> str:
-    return " ".join(text.split())
+def _paragraphs(text: str, *, by_line: bool) -> Iterator[tuple[int, int]]:
+    """Where the paragraphs begin and end; with `by_line`, a heading is one of its own, also without a line between."""
+    for paragraph in _PARAGRAPH.finditer(text):
+        start, end = paragraph.span()
+        while by_line and text.startswith("#", start) and (line := text.find("\n", start, end)) >= 0:
+            start = line + 1
+        yield start, end
+
+
+def _is_sentence(flat: str) -> bool:
+    return _SHORT <= len(flat) <= _LONG and flat[-1] in ".!?" and flat[0].isupper()
+
+
+def _is_quotable(flat: str) -> bool:
+    return _SHORT_TEXT <= len(flat) <= _LONG_TEXT and " " in flat
 
 
 def numbered(found: Sequence[Sentence]) -> str:
     """Sentences as a numbered list for a model to choose from."""
     return "\n".join(f"{number}. {sentence.text}" for number, sentence in enumerate(found, 1))
+
+
+class Together:
+    """Several sources as one. One that fails is left out of a search, and that is kept in `failures`.
+
+    Args:
+        sources: in the order in which equal ranks are given.
+    """
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._sources = list(sources)
+        self.failures: list[str] = []
+
+    def search(self, query: str, count: int = 5) -> list[Sentence]:
+        """The best of each source in turn."""
+        found = [self._search(source, query, count) for source in self._sources]
+        ranked = [sentence for sentence in chain.from_iterable(zip_longest(*found)) if sentence is not None]
+        return ranked[:count]
+
+    def _search(self, source: Source, query: str, count: int) -> Sequence[Sentence]:
+        try:
+            return source.search(query, count)
+        except Exception as error:  # noqa: BLE001 - a source is anybody's code, and the others can still answer
+            self._failed(source, error)
+            return []
+
+    def _failed(self, source: Source, error: Exception) -> None:
+        told = f"{named(source)} could not be asked ({type(error).__name__}: {one_line(str(error))[:150]})."
+        if told not in self.failures:
+            self.failures.append(told)
+
+    def fetch(self, ref: str) -> Document:
+        """The document, of the first source that has it.
+
+        Raises:
+            LookupError: None has it, or the one that may have it failed.
+        """
+        for source in self._sources:
+            try:
+                return source.fetch(ref)
+            except LookupError:
+                continue
+            except Exception as error:  # noqa: BLE001 - as in a search
+                self._failed(source, error)
+        raise LookupError(f"no source has {ref!r}")
+
+    @property
+    def problems(self) -> list[str]:
+        """What of the sources could not be read or asked."""
+        return [*chain.from_iterable(getattr(source, "problems", ()) for source in self._sources), *self.failures]
+
+    def link(self, finding: Finding) -> str:
+        """Where a finding's document is to be seen; "" if that is not known."""
+        try:
+            return self.fetch(finding.source).link
+        except LookupError:
+            return ""
+
+    def __str__(self) -> str:
+        return ", ".join(map(named, self._sources)) or "no sources"
+
+
+def named(source: object) -> str:
+    """What messages call a source."""
+    if type(source).__str__ is not object.__str__:
+        return str(source)
+    return type(source).__name__

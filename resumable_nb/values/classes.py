@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import MemberDescriptorType
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from resumable_nb.values.reader import Reader
     from resumable_nb.values.writer import Writer
 
+_OWN_RECORDS = "resumable_nb.research.records"
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 
 
@@ -99,7 +101,8 @@ def read(reader: Reader, node: dict[str, Any]) -> object:
 
 def resolver(namespace: Mapping[str, Any]) -> Callable[[str, str], type | None]:
     """A function that finds a class by (module, qualname): in `namespace` if it is a class of the notebook, else in the
-    modules that are imported already. It never imports, and runs no module's `__getattr__`.
+    modules that are imported already. It imports nothing but the research assistant's own records, and runs no module's
+    `__getattr__`.
     """
 
     def resolve(module: str, qualname: str) -> type | None:
@@ -107,6 +110,8 @@ def resolver(namespace: Mapping[str, Any]) -> Callable[[str, str], type | None]:
             found = _walk(namespace, qualname)
             if found is not None or module not in sys.modules:
                 return found
+        if module == _OWN_RECORDS:  # a kernel that goes on after a crash loads the state before it imports anything
+            importlib.import_module(_OWN_RECORDS)
         return _walk(vars(sys.modules[module]), qualname) if module in sys.modules else None
 
     return resolve

@@ -26,7 +26,7 @@ CONTRACT = {
     "input_tokens output_tokens",
     "checkpoints": "thread_id seq parent_seq ts session_id step cell_id origin key duration_ms in_lineage changes data",
     "state_changes": "thread_id seq parent_seq ts step in_lineage is_progress op field value",
-    "findings": "thread_id seq ts step is_current finding",
+    "findings": "thread_id seq ts step is_current finding claim quote source location question confidence",
     "llm_calls": "thread_id seq started_seq ts session_id step cell_id name phase key occurrence duration_ms "
     "gen_ai_provider_name gen_ai_operation_name gen_ai_request_model gen_ai_response_model gen_ai_response_id "
     "gen_ai_response_finish_reasons gen_ai_usage_input_tokens gen_ai_usage_output_tokens response data",

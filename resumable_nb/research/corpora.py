@@ -1,0 +1,178 @@
+"""Corpora: a folder of files, a table. Each knows its version, so that a step notices what changed in it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resumable_nb.errors import UsageError
+from resumable_nb.research.reading import SUFFIXES, read
+from resumable_nb.research.sources import Document, Sentence, Texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_Stamp = tuple[str, int, int]
+"""A file's name, time of change and size."""
+
+
+@dataclass
+class _Read:
+    """What was read of a folder, for as long as its files are these."""
+
+    stamps: list[_Stamp]
+    files: dict[_Stamp, tuple[list[Document], list[str]]]
+    texts: Texts
+    version: str
+
+    @property
+    def problems(self) -> list[str]:
+        return [line for stamp in self.stamps for line in self.files[stamp][1]]
+
+
+_folders: dict[str, _Read] = {}
+_tables: dict[str, Texts] = {}
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The Markdown, text, HTML and PDF files of a folder and the folders in it, but for hidden ones.
+
+    It is read and indexed once in a process. Each search looks whether a file has changed, and reads that one again.
+    As an input of a step it counts by path and version: make it in an ordinary cell, and a step that uses it runs again
+    when a file has changed.
+
+    Attributes:
+        path: the folder.
+        version: of the files' names and texts when this was made.
+
+    Raises:
+        UsageError: There is no such folder.
+    """
+
+    path: str
+    version: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", str(self.path))
+        object.__setattr__(self, "version", self._read().version)
+
+    def search(self, query: str, count: int = 5) -> list[Sentence]:
+        """The sentences that have most to do with a query, best first."""
+        return self._read().texts.search(query, count)
+
+    def fetch(self, ref: str) -> Document:
+        """A file by its path in the folder; a page of a PDF as `paper.pdf#page=2`.
+
+        Raises:
+            LookupError: There is none, or it could not be read.
+        """
+        return self._read().texts.fetch(ref)
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read, in sentences."""
+        return self._read().problems
+
+    def __str__(self) -> str:
+        return f"{self.path} ({len(self._read().texts)} documents)"
+
+    def _read(self) -> _Read:
+        root = Path(self.path)
+        if not root.is_dir():
+            raise UsageError(f"Folder({self.path!r}): there is no such folder. Here is {Path.cwd()}.")
+        stamps = sorted(_stamps(root))
+        with _lock:
+            known = _folders.get(str(root.resolve()))
+            if known is None or known.stamps != stamps:
+                known = _folders[str(root.resolve())] = _read_files(root, stamps, known.files if known else {})
+            return known
+
+
+def _stamps(root: Path) -> Iterable[_Stamp]:
+    for path in root.rglob("*"):
+        inside = path.relative_to(root)
+        if path.suffix.lower() in SUFFIXES and path.is_file() and not any(p.startswith(".") for p in inside.parts):
+            about = path.stat()
+            yield inside.as_posix(), about.st_mtime_ns, about.st_size
+
+
+def _read_files(root: Path, stamps: list[_Stamp], known: dict[_Stamp, tuple[list[Document], list[str]]]) -> _Read:
+    files = {s: known[s] if s in known else read(root / s[0], s[0], (root / s[0]).as_posix()) for s in stamps}
+    texts = Texts.of(document for documents, _ in files.values() for document in documents)
+    problems = [line for _, told in files.values() for line in told]
+    return _Read(stamps, files, texts, _version(texts, problems))
+
+
+def _version(texts: Texts, problems: Iterable[str] = ()) -> str:
+    digest = hashlib.sha256()
+    for part in (*(part for item in texts.items() for part in item), *problems):
+        digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a DuckDB table or a pandas DataFrame, each a document. Made by `table`.
+
+    Attributes:
+        name: what its documents' names begin with.
+        version: of its rows.
+    """
+
+    name: str
+    version: str
+
+    def search(self, query: str, count: int = 5) -> list[Sentence]:
+        """The sentences that have most to do with a query, best first."""
+        return self._texts.search(query, count)
+
+    def fetch(self, ref: str) -> Document:
+        """A row, as `name: key`.
+
+        Raises:
+            LookupError: There is none.
+        """
+        return self._texts.fetch(ref)
+
+    def __str__(self) -> str:
+        return f"table {self.name}"
+
+    @property
+    def _texts(self) -> Texts:
+        if self.version not in _tables:
+            raise UsageError(f"The rows of {self} are not in this kernel: run the cell that calls `table(…)` again.")
+        return _tables[self.version]
+
+
+def table(data: Any, *, text: str, key: str | None = None, title: str | None = None, name: str = "row") -> Table:
+    """A source of the rows of a table as they are now.
+
+    Args:
+        data: a DataFrame, or what has `.df()`, such as `duckdb.connect(…).table("notes")`.
+        text: the column that is searched and quoted. Rows without text are left out.
+        key: the column whose values name the rows; None: their numbers from 1 on.
+        title: a column that helps the ranking.
+        name: what the names of the documents begin with, such as the table's.
+
+    Raises:
+        UsageError: There is no such column, or two rows have one key.
+    """
+    frame: pd.DataFrame = data if hasattr(data, "iloc") else data.df()
+    for column in (text, key, title):
+        if column is not None and column not in frame.columns:
+            raise UsageError(f"The table has no column {column!r}. Its columns: {', '.join(map(str, frame.columns))}.")
+    keys = list(frame[key]) if key is not None else list(range(1, len(frame) + 1))
+    if len(set(keys)) < len(keys):
+        raise UsageError(f"Two rows have the same {key!r}: a quotation could not say which one it is from.")
+    titles = list(frame[title]) if title is not None else [""] * len(frame)
+    rows = zip(keys, titles, frame[text], strict=True)
+    texts = Texts.of(Document(f"{name}: {k}", str(t), w) for k, t, w in rows if isinstance(w, str) and w.strip())
+    version = _version(texts)
+    _tables[version] = texts
+    return Table(name, version)

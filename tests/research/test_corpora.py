@@ -1,0 +1,188 @@
+"""Folders and tables as sources: every kind of file, what cannot be read, what has changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pytest
+
+import resumable_nb
+from resumable_nb.errors import UsageError
+from resumable_nb.research.corpora import Folder, table
+from resumable_nb.research.findings import one_line
+from resumable_nb.research.reading import MAX_FILE_BYTES
+from resumable_nb.research.sources import Together
+from tests.research.pages import pdf
+
+
+def write(folder: Path, name: str, content: str | bytes) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "corpus"
+    write(
+        made,
+        "mill.md",
+        "# The tide mill\nIt closed in 1902 after a fire.\n\n- It ground barley.\n- It had two wheels.\n",
+    )
+    write(made, "notes/bell.txt", "\ufeffThe bell was cast\r\nin Delft.")
+    write(made, "lamp.html", "<title>The &amp; lamp</title><nav>Home</nav><p>The lamp burned whale oil until 1870.</p>")
+    write(made, "log.pdf", pdf("The keeper kept a log of every storm.", "", "He left in 1911."))
+    return made
+
+
+def first(folder: Path, query: str) -> tuple[str, str]:
+    found = Folder(str(folder)).search(query, 1)[0]
+    return found.source, found.text
+
+
+def test_every_kind_of_file_can_be_searched_and_quoted(folder: Path):
+    """Markdown, text, HTML and each page of a PDF, with the place of each sentence in its document."""
+    assert first(folder, "When did the mill close after a fire?") == ("mill.md", "It closed in 1902 after a fire.")
+    assert first(folder, "Where was the bell cast?") == ("notes/bell.txt", "The bell was cast in Delft.")
+    assert first(folder, "whale oil") == ("lamp.html", "The lamp burned whale oil until 1870.")
+    assert first(folder, "keeper storm") == ("log.pdf#page=1", "The keeper kept a log of every storm.")
+
+    corpus = Folder(str(folder))
+    for found in corpus.search("the mill bell lamp keeper barley wheels fire 1911 whale", 20):
+        assert one_line(corpus.fetch(found.source).text[found.start : found.end]) == found.text
+    assert corpus.fetch("log.pdf#page=3").link.endswith("corpus/log.pdf#page=3")
+    assert corpus.fetch("lamp.html").title == "The & lamp"
+    assert corpus.problems == ["log.pdf has 1 pages without text; they look scanned."]
+
+
+def test_what_cannot_be_read_is_told_and_stops_nothing(folder: Path):
+    """A broken PDF, a scanned one, an empty page, bytes under the name of a text; hidden files are not looked at."""
+    write(folder, "broken.pdf", pdf("x")[:60])
+    write(folder, "scan.pdf", pdf("", ""))
+    write(folder, "empty.html", "<html></html>")
+    write(folder, "image.txt", b"\x89PNG\x00\x01")
+    write(folder, "latin.md", "Café au lait was served here.".encode("latin-1"))
+    write(folder, ".git/x.md", "Hidden words are not found.")
+
+    corpus = Folder(str(folder))
+
+    told = "\n".join(corpus.problems)
+    assert "broken.pdf could not be read: the PDF is broken or locked" in told
+    assert "scan.pdf could not be read: no text on its 2 pages; it looks scanned" in told
+    assert "empty.html could not be read: there is no text in it" in told
+    assert "image.txt could not be read: it is no text" in told
+    assert "latin.md is not all UTF-8" in told
+    assert corpus.search("hidden") == []
+    assert corpus.search("bell cast")
+    with pytest.raises(UsageError, match="no such folder"):
+        Folder(str(folder / "nowhere"))
+
+
+def test_of_an_endless_text_the_beginning_is_read(tmp_path: Path):
+    """50 MB in one file do not stop the search; that something is left out is said."""
+    write(tmp_path, "long.txt", b"Zebras graze at noon.\n" + b"word " * 10_000_000)
+
+    corpus = Folder(str(tmp_path))
+
+    assert corpus.fetch("long.txt").text.startswith("Zebras graze at noon.")
+    assert f"Of long.txt (50,000,022 bytes) only the first {MAX_FILE_BYTES:,} were read." in corpus.problems
+
+
+def test_a_changed_file_is_noticed(folder: Path):
+    """A search in the same kernel reads it anew, and the version, which a step depends on, is another one."""
+    corpus = Folder(str(folder))
+    before = corpus.search("fire", 1)
+
+    write(folder, "mill.md", "# The tide mill\nIt closed in 1903 after a fire, they say.\n")
+    os.utime(folder / "mill.md", (1, 1))
+
+    assert [before[0].text[:17], corpus.search("fire", 1)[0].text[:17]] == ["It closed in 1902", "It closed in 1903"]
+    assert Folder(str(folder)) != corpus
+    assert Folder(str(folder)) == Folder(str(folder))
+
+
+def test_a_step_runs_again_when_a_file_has_changed(folder: Path, tmp_path: Path):
+    """And is skipped while the corpus is the same."""
+    log = tmp_path / "log"
+
+    def run() -> None:
+        corpus = Folder(str(folder))
+
+        def find() -> None:
+            with log.open("a") as file:
+                print(corpus.search("fire", 1)[0].text, file=file)
+
+        with resumable_nb.open("t", db=tmp_path / "t.duckdb", say=lambda _: None) as thread:
+            thread.step("find", find)
+
+    run()
+    run()
+    write(folder, "mill.md", "It closed in 1903 after a fire.")
+    run()
+
+    assert log.read_text().splitlines() == ["It closed in 1902 after a fire.", "It closed in 1903 after a fire."]
+
+
+def test_ten_thousand_documents(tmp_path: Path):
+    """Many small files are one corpus."""
+    for number in range(10_000):
+        (tmp_path / f"{number}.txt").write_text(f"House number {number} has {number * 7} windows in all.")
+
+    corpus = Folder(str(tmp_path))
+
+    assert corpus.search("house number 4711", 1)[0].text == "House number 4711 has 32977 windows in all."
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "pandas"])
+def test_rows_of_a_table_are_documents(kind: str):
+    """A DuckDB table or a DataFrame, by key; rows without text are left out; a changed row is another version."""
+    frame = pd.DataFrame({"id": ["a", "b", "c"], "df": ["The mill closed in 1902.", None, "The bell is from Delft."]})
+    with duckdb.connect() as con:
+        con.register("frame", frame)
+        con.execute("CREATE TABLE notes AS FROM frame")
+        notes = table(con.table("notes") if kind == "duckdb" else frame, text="df", key="id", name="notes")
+    other = table(
+        frame.replace("The mill closed in 1902.", "The mill closed in 1903."), text="df", key="id", name="notes"
+    )
+
+    assert [(s.source, s.text) for s in notes.search("Delft bell")] == [("notes: c", "The bell is from Delft.")]
+    assert notes.fetch("notes: a").text == "The mill closed in 1902."
+    assert notes != other
+    assert notes.search("1902") and not notes.search("1903") and other.search("1903")
+    for wrong, why in (({"text": "nowhere"}, "Its columns: id, df"), ({"text": "id", "key": "x"}, "'x'")):
+        with pytest.raises(UsageError, match=why):
+            table(frame, **wrong)
+    with pytest.raises(UsageError, match="same 'id'"):
+        table(pd.concat([frame, frame]), text="df", key="id")
+
+
+class Broken:
+    def search(self, query: str, count: int) -> list:
+        raise TimeoutError("no answer after 20 s")
+
+    def fetch(self, ref: str):
+        raise TimeoutError("no answer after 20 s")
+
+
+def test_several_sources_are_asked_as_one_and_one_may_fail(folder: Path):
+    """The best of each in turn; a source that raises is left out, and that is told once."""
+    frame = pd.DataFrame({"text": ["The fire of 1902 began in the kiln."]})
+    together = Together([Broken(), Folder(str(folder)), table(frame, text="text", name="log")])
+
+    assert [s.source for s in together.search("fire 1902", 2)] == ["mill.md", "log: 1"]
+    assert together.search("fire 1902", 1)
+    assert together.fetch("log: 1").text.startswith("The fire")
+    with pytest.raises(LookupError):
+        together.fetch("nowhere")
+    assert [p for p in together.problems if "Broken" in p] == [
+        "Broken could not be asked (TimeoutError: no answer after 20 s)."
+    ]
+
+
+def test_an_empty_corpus_finds_nothing(tmp_path: Path):
+    """No file, no sentence, no error."""
+    assert Folder(str(tmp_path)).search("anything") == []
+    assert Together([]).search("anything") == []
