@@ -195,9 +195,19 @@ class Attempt:
         opener = self._may_be_doing_it(found, thread_id)
         if opener is not None and not self._rules.idempotent:
             raise pauses.may_still_run(self, opener, thread_id)
+        if not is_elsewhere and self._is_left_running():
+            self._write_doubt(found, "it was broken off, and how it ended was not written")
         if self._rules.lookup is None:
             raise pauses.in_doubt(self, found, thread_id)
         return "look up"
+
+    def _is_left_running(self) -> bool:
+        """Whether its row says that it runs, and it does not: the turn is ours, and this session began it."""
+        found = self._known
+        if found is None or found.standing != "running" or found.started.session_id != self._thread.session.session_id:
+            return False
+        self._started_seq = found.started.seq
+        return True
 
     def _may_be_doing_it(self, found: Effect, thread_id: str) -> Opener | None:
         """Who may still be in the call: the thread was taken over, or forked, meanwhile. None: nobody is."""
@@ -229,7 +239,7 @@ class Attempt:
         try:
             yield Asked(self._start)
         except BaseException as error:  # cancelled, say, before the call
-            if self._started_seq is not None:
+            if self._is_left_running():
                 yield Asked(partial(self._fail, error, began=False))
             raise
         try:
@@ -334,7 +344,7 @@ class Attempt:
             phase=phase,
             name=self._rules.name,
             key=self.key,
-            ref_seq=ref_seq or self._started_seq,
+            ref_seq=None if phase == "started" else ref_seq or self._started_seq,
             duration_ms=None if phase == "started" else (time.monotonic() - self._began) * 1e3,
             request=request,
             data=json.dumps(data),

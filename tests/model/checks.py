@@ -96,6 +96,7 @@ def check_stored(process: Process, *, for_people: bool = False) -> None:
 
 
 def check_memory(process: Process) -> None:
-    """A living kernel knows of the journal what one that reads it anew does."""
+    """A living kernel knows of the journal what one that reads it anew does, once it looked at what others wrote."""
+    process.kernel.thread.session.refresh()
     unlike = differences(process.kernel.thread.fold, read_again(process))
     require(not unlike, "same", "the kernel knows something else than the journal says:", unlike)

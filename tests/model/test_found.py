@@ -53,20 +53,34 @@ def test_an_interrupt_anywhere_leaves_a_kernel_that_knows_the_journal(boundary: 
     end(someone)
 
 
+@pytest.mark.parametrize("what", ["steal", "interrupt"])
 @pytest.mark.parametrize("key", ["j", "q?"])
-def test_an_effect_happens_once_though_the_thread_is_taken_over(key: str, tmp_path: Path) -> None:
-    """Wherever another kernel takes the thread over while this one lives and goes on: it does not happen twice."""
+def test_an_effect_happens_once_and_its_step_ends(key: str, what: str, tmp_path: Path) -> None:
+    """Wherever the thread is taken over from a kernel that lives and goes on, or Ctrl-C comes: one word settles it."""
     for boundary in range(1, 8):
         folder = tmp_path / str(boundary)
         folder.mkdir()
         someone = person(folder, step("c2", ("act", key)))
         someone.draw(lambda options, at=boundary: at if options == range(1, 8) else options[0])
 
-        someone.interrupted(someone.screen[0], "steal")
+        someone.interrupted(someone.screen[0], what)
 
         someone.draw(first)
-        someone.run_all()
+        someone.advice(someone.screen[0])
         end(someone)
+
+
+def test_a_word_from_outside_is_seen(tmp_path: Path) -> None:
+    """A kernel in which nothing ran since knows of an effect that was settled elsewhere."""
+    someone = person(tmp_path, step("c2", ("act", "j")))
+    someone.draw(lambda options: 4 if options == range(1, 8) else options[0])
+    someone.interrupted(someone.screen[0], "kill")
+    someone.draw(first)
+
+    someone.settle()
+    someone.restart()
+
+    end(someone)
 
 
 def test_an_unsaved_cell_that_ran_keeps_its_place(tmp_path: Path) -> None:
