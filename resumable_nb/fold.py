@@ -31,6 +31,8 @@ class Fold:
         root: the newest checkpoint that says what the thread starts with (0: there is none).
         lineage: cell id → the row of the run that counts of each cell.
         unfinished: cells with a run that was started and did not end.
+        resources: names of those that were ever acquired.
+        recovered_in: sessions of this process that have written what their resume took.
     """
 
     def __init__(self) -> None:
@@ -46,6 +48,8 @@ class Fold:
         self.outputs: dict[int, int] = {}
         self.forked_at = 0
         self.calls_done = 0
+        self.resources: set[str] = set()
+        self.recovered_in: set[str] = set()
         self._run_of: dict[int, int] = {}
         self.effects = Effects()
         self.gates = Gates()
@@ -96,6 +100,13 @@ class Fold:
 
     def _apply_approval(self, row: Row) -> None:
         self.gates.apply(row)
+
+    def _apply_resource(self, row: Row) -> None:
+        if row.phase == "done" and row.name:
+            self.resources.add(row.name)
+
+    def _apply_recovery(self, row: Row) -> None:
+        self.recovered_in.add(row.session_id)
 
     def _apply_effect(self, row: Row) -> None:
         self.effects.apply(row)

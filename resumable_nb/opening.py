@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from resumable_nb.errors import UsageError
+from resumable_nb.errors import UsageError, ValueNotLoadable
 from resumable_nb.script import Script
 from resumable_nb.state import ResearchState, State
 from resumable_nb.step import Kernel
 from resumable_nb.thread import Thread, connect
+
+if TYPE_CHECKING:
+    from resumable_nb.resuming import Line
 
 
 def _where(thread_id: str, db: str | Path | None) -> tuple[str, str | Path]:
@@ -62,11 +65,30 @@ def open(  # noqa: A001 - the public name is `resumable_nb.open`
         fold = thread.fold
         base = fold.root if start == "first" else fold.newest()
         thread.live.set(fold.image(base))
+        _load(thread, say)
         thread.runner, thread.say = Script(thread, base, say), say
     except BaseException:
         thread.session.close()
         raise
     return thread
+
+
+def _load(thread: Thread, say: Callable[[str], object]) -> None:
+    """Load the newest checkpoint, and say what a resume comes to, line by line as it happens."""
+
+    def told(_: object, changed: Iterable[Line]) -> None:
+        for line in changed:
+            if line.is_news:
+                say(f"resume: {line}")
+
+    if not thread.resume.is_one:
+        return
+    try:
+        thread.resume.loaded(thread.state)
+    except ValueNotLoadable as error:
+        thread.resume.loaded(None, waits_for=f"it can be: {error}")
+    told(None, thread.resume.lines())
+    thread.resume.listen(told)
 
 
 def open_notebook(

@@ -14,13 +14,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from resumable_nb import values
-from resumable_nb.errors import AlreadyDecided, NotAsked, UsageError
+from resumable_nb.errors import AlreadyDecided, NotAsked, UsageError, ValueNotStorable
 from resumable_nb.gates import who
 from resumable_nb.journal import Row
 
 if TYPE_CHECKING:
     from resumable_nb.journal import Session, Store
 
+_RECEIPT_BYTES = 10 << 20
+"""In JSON with its escapes, this is less than the most that a row takes."""
+_RECEIPT_CHARS = 10_000
 Standing = Literal["happened", "did not happen", "in doubt", "running"]
 _STANDING: dict[str, Standing] = {
     "done": "happened",
@@ -99,6 +102,49 @@ def folded(rows: Iterable[Row]) -> Effects:
     return effects
 
 
+def completing(effect: Effect, phase: str, data: dict[str, Any]) -> Row:
+    """The row that says what became of an effect, from outside the run that started it."""
+    started = effect.started
+    return Row(
+        kind="effect",
+        phase=phase,
+        step=started.step,
+        cell_id=started.cell_id,
+        name=started.name,
+        key=started.key,
+        ref_seq=started.seq,
+        run_seq=started.run_seq,
+        data=json.dumps(data),
+    )
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The stored form of a receipt: for `data`, its large values, and a line where only its text is kept."""
+
+    data: dict[str, Any]
+    blobs: dict[str, bytes]
+    line: str = ""
+
+
+def kept(receipt: Any, *, name: str, key: str) -> Kept:
+    """A receipt as it is stored; its text if it has no stored form: the effect happened, and that must not be lost."""
+    try:
+        encoded = values.encode(receipt, path=f"the receipt of {name}", limit_bytes=_RECEIPT_BYTES)
+        return Kept({"receipt": json.loads(encoded.text)}, encoded.blobs)
+    except ValueNotStorable as error:
+        text, _ = values.redact(_text_of(receipt)[:_RECEIPT_CHARS].encode("utf-8", "replace"))
+        line = f"`{name}` ({key}) happened, and {error}. Its text is kept, and given back; return plain values instead"
+        return Kept({"receipt": text.decode("utf-8", "replace"), "is_text": True}, {}, line)
+
+
+def _text_of(receipt: Any) -> str:
+    try:
+        return repr(receipt)
+    except Exception:  # noqa: BLE001 - the code of a class of the user's; the effect has happened all the same
+        return object.__repr__(receipt)
+
+
 # ------------------------------------------------------------------------------------------ settling by a person
 def settle(
     store: Store, thread_id: str, key: str, *, happened: bool, receipt: str | None = None, comment: str = ""
@@ -137,18 +183,7 @@ def settle(
     data: dict[str, Any] = {"by": who(), "at": datetime.now(UTC).isoformat(timespec="seconds"), "comment": comment}
     if happened:
         data["receipt"] = _parsed(receipt)
-    started = effect.started
-    row = Row(
-        kind="effect",
-        phase="done" if happened else "not done",
-        step=started.step,
-        cell_id=started.cell_id,
-        name=started.name,
-        key=key,
-        ref_seq=started.seq,
-        run_seq=started.run_seq,
-        data=json.dumps(data),
-    )
+    row = completing(effect, "done" if happened else "not done", data)
     visitor.append(row)
     now = folded(visitor.read(kinds=("effect",))).by_key[key]
     if now.settled is None or now.settled.seq != row.seq:

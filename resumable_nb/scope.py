@@ -184,7 +184,6 @@ class Run(Scope):
         self._claimed: set[Question] = set()
         self._asked: list[_Asked] = []
         self.resent = 0
-        self.first_live: float | None = None
         self._open: dict[int, str] = {}
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.RLock()
@@ -209,7 +208,6 @@ class Run(Scope):
             if seq is None:
                 self._asked.append(_Asked(question, request))
                 self.resent += self.thread.fold.was_lost(self.cell, question)
-                self.first_live = self.first_live or time.monotonic()
                 return Claim(number)
             self._claimed.add(question)
             answer = self._recorded.take(seq)
@@ -431,6 +429,21 @@ def leave(left: Scope) -> None:
     """The scope has ended."""
     with contextlib.suppress(ValueError):
         _fallback.remove(left)
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """Code that asks how things stand now: its calls go live, and no answer of theirs is ever given again."""
+    ground = scope()
+    aside = None
+    if ground is not None:
+        aside = Scope(ground.thread)
+        aside.notices = ground.notices
+    token = _current.set(aside)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 @contextlib.contextmanager

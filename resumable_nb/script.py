@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from resumable_nb import failpoints, fingerprint, scope, values
 from resumable_nb.cells import STATE, Cell, Record
-from resumable_nb.commit import checkpoint_row, failed_again, report, rows_to, state_facts
+from resumable_nb.commit import checkpoint_row, failed_again, report, rows_to, state_facts, take_notices
 from resumable_nb.errors import StepError, UsageError
 from resumable_nb.fingerprint import Code, Facts
+from resumable_nb.resuming import before_skip
 from resumable_nb.scope import Run, Scope
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ class Script:
 
     def _take_up(self, cell: Cell, found: Record, entry: int) -> Record:
         """The lineage holds this run already, or moves to it by a new checkpoint."""
+        before_skip(self._outside, cell.step, cell.cell_id)
+        for line in take_notices(self._outside):
+            self.say(f"`{cell.step}`: {line}")
         fold = self.thread.fold
         row = fold.row(found.checkpoint)
         if row is None or found.checkpoint not in fold.chain_set or (row.parent_seq or 0) != entry:
@@ -210,7 +214,8 @@ class Script:
                 data=record.to_json(),
             ),
         ]
-        seq = self.thread.append(*rows, *self.thread.recovery_rows(run.again, run.first_live))[len(rows) - 1]
+        resumed = self.thread.resume.ended(cell.step, cell.cell_id, run.again, is_done=True)
+        seq = self.thread.append(*rows, *resumed)[len(rows) - 1]
         record = replace(record, seq=seq, source_seq=seq, checkpoint=seq, started_seq=run.started_seq)
         failpoints.passing("step.commit.after")
         self._done[str(cell.step)] = _Done(self.thread.fold.remember(record, image), run.entry)
@@ -243,6 +248,7 @@ class Script:
         for line in [*report(run), *(failed_again(run, "thread.fresh") if isinstance(error, Exception) else [])]:
             self.say(f"`{started.cell.step}`: {line}")
         self.thread.append(run.failed_row(error))
+        self.thread.resume.ended(run.step, started.cell.cell_id, run.again, is_done=False)
 
     def close(self) -> None:
         """Calls go live and unrecorded from here on."""

@@ -35,6 +35,7 @@ from resumable_nb.journal import Row
 from resumable_nb.lineage import Lineage
 from resumable_nb.names import MODULE, Names, made_by
 from resumable_nb.place import Entry, Left, Places
+from resumable_nb.resuming import before_skip
 from resumable_nb.scope import Run, Scope
 from resumable_nb.state import Image, State
 from resumable_nb.why import left_out, not_stored, notes, why_it_runs
@@ -128,6 +129,8 @@ class Kernel:
         scope.enter(self._outside)
         if self.state_name is None or self._state_class() is not None:
             self._begin_thread()
+        else:
+            self.thread.resume.loaded(None, waits_for=f"the cell that defines `{self.state_name}` has run")
 
     # ------------------------------------------------------------------ opening
     def _state_class(self) -> type[State] | None:
@@ -155,10 +158,11 @@ class Kernel:
         self.namespace["thread"] = self.thread
         try:
             self._set_state(self.thread.fold.image(self.thread.fold.newest()))
-        except (
-            ValueNotLoadable
-        ):  # its class is defined by a cell to come: the state at a place is loaded when it is needed
+        except ValueNotLoadable:  # its class is defined by a cell to come: a place's state is loaded when it is needed
             self._set_state(self.thread.fold.image(self.thread.fold.root))
+            self.thread.resume.loaded(None, waits_for="the cells that define the classes of its values have run")
+        else:
+            self.thread.resume.loaded(self.thread.live.state)
 
     def baseline(self, opened_in: str | None) -> None:
         """The thread was opened by this cell: what is bound now was left by it and the cells above."""
@@ -222,6 +226,7 @@ class Kernel:
             self.thread.session.refresh()
         except (StoreError, ThreadError) as error:
             return error
+        self.thread.resume.show()
         return self.thread.session.lost
 
     def _look_between(self) -> None:
@@ -370,6 +375,7 @@ class Kernel:
 
     def _skip(self, cell: Cell, above: list[Cell], found: Record) -> Decision:
         """The step is done: exit state and names come from the record."""
+        before_skip(self._outside, cell.step, cell.cell_id)
         record = self._lineage.take_up(cell, above, found)
         self.names.forget()
         self._set_state(self.thread.fold.image(record.checkpoint))
@@ -530,7 +536,8 @@ class Kernel:
             data=record.to_json(),
         )
         rows[:0] = self.thread.value_rows(encoded.blobs)
-        seq = self.thread.append(*rows, *self.thread.recovery_rows(run.again, run.first_live))[len(rows) - 1]
+        resumed = self.thread.resume.ended(run.step, run.cell.cell_id, run.again, is_done=True)
+        seq = self.thread.append(*rows, *resumed)[len(rows) - 1]
         failpoints.passing("step.commit.after")
         record = replace(record, seq=seq, source_seq=seq, checkpoint=seq, started_seq=run.started_seq)
         self._committed = self.places.ran[running.cell.cell_id] = self.thread.fold.remember(record, image)
@@ -572,6 +579,7 @@ class Kernel:
             again = isinstance(error, Exception) and not isinstance(error, Rejected)
             lines = report(running.scope) + (failed_again(running.scope) if again else [])
             lines += self._write_failed(running, running.scope, error)
+            self.thread.resume.ended(running.cell.step, running.cell.cell_id, running.scope.again, is_done=False)
         self._end(running)
         self._follow_state_class()
         return lines

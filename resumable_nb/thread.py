@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -14,6 +13,7 @@ from resumable_nb import randomness, values
 from resumable_nb.errors import ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
 from resumable_nb.journal import Row, Session, Store
+from resumable_nb.resuming import Resume
 from resumable_nb.state import Image, Live, ResearchState, State
 from resumable_nb.state.model import end
 
@@ -61,6 +61,7 @@ class Thread:
         live: the state object that code sees, and its image.
         fold: what the journal says.
         say: shows a line to the person at once; None: lines wait for the end of the step.
+        resume: what it takes to go on with it.
     """
 
     def __init__(self, store: Store, session: Session, state_class: type[State], *, resolve: Any) -> None:
@@ -72,11 +73,9 @@ class Thread:
         self.say: Callable[[str], object] | None = None
         self._lock = threading.RLock()
         self.resolve = resolve
-        self._opened = time.monotonic()
         session.on_foreign = self.fold.apply_all
         self.fold.apply_all(session.read(kinds=_FOLDED, bodies=False))
-        self._died = session.died
-        self._calls_before = self.fold.calls_done
+        self.resume = Resume(self.fold, session)
 
     # ------------------------------------------------------------------ rows
     def append(self, *rows: Row) -> list[int]:
@@ -117,21 +116,6 @@ class Thread:
         """Rows for large values that the store does not have yet."""
         new = {key: body for key, body in blobs.items() if key not in self.fold.large_values}
         return [Row(kind="value", key=key, body=body) for key, body in new.items()]
-
-    def recovery_rows(self, again: int, first_live: float | None) -> list[Row]:
-        """What it took to go on after a session that died: once, with the first step that runs after it.
-
-        Args:
-            again: calls that were done again.
-            first_live: when the first new call was made, by the monotonic clock; None: there was none.
-        """
-        if self._died is None:
-            return []
-        died, self._died = self._died, None
-        done = self._calls_before
-        data = {"died": died, "calls_done": done, "calls_again": again, "share": again / done if done else 0.0}
-        took = ((first_live or time.monotonic()) - self._opened) * 1e3
-        return [Row(kind="recovery", phase="done", duration_ms=took, data=json.dumps(data))]
 
     # ------------------------------------------------------------------ the start
     def begin(self, query: str | None) -> None:
@@ -243,7 +227,11 @@ class Thread:
         """End the session. The store is closed when nothing else in this process uses it."""
         if self.runner is not None:
             self.runner.close()
-        self.session.close()
+        try:
+            if self.session.lost is None and (rows := self.resume.closing()):
+                self.append(*rows)
+        finally:
+            self.session.close()
         end(self.live.state, f"Thread {self.thread_id!r} was closed, so this state is not kept: open the thread again.")
 
     def __enter__(self) -> Self:

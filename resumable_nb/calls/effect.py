@@ -17,17 +17,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from resumable_nb import values
-from resumable_nb.calls import pauses
+from resumable_nb.calls import pauses, standing
 from resumable_nb.calls.arguments import Arguments, digest_of, namespace_of, text_of
 from resumable_nb.calls.courses import Asked, Course, driven, driven_async
 from resumable_nb.calls.family import newest_of_relatives
 from resumable_nb.calls.off_loop import off_loop
-from resumable_nb.calls.resource import probe_before_live
 from resumable_nb.calls.rules import KEY, EffectRules
-from resumable_nb.calls.turns import is_taken, turn, turn_async
-from resumable_nb.errors import StateError, ThreadTakenOver, UsageError, ValueNotStorable
+from resumable_nb.calls.turns import turn, turn_async
+from resumable_nb.errors import StateError, ThreadTakenOver, UsageError
 from resumable_nb.failpoints import passing
-from resumable_nb.journal import Opener, Row
+from resumable_nb.journal import Row
+from resumable_nb.receipts import kept
+from resumable_nb.resuming import before_live
 from resumable_nb.scope import Run, Scope, scope
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WHY_LENGTH = 300
-_RECEIPT_BYTES = 10 << 20
-"""In JSON with its escapes, this is less than the most that a row takes."""
-_RECEIPT_CHARS = 10_000
 _RECEIPTS_TOLD = 5
 
 
@@ -69,7 +67,9 @@ def effect(
             a request that is still under way. It is asked only when the process that made the call cannot be in it.
         idempotent: calling it again with the same key does no harm.
         not_done: exceptions after which it surely did not happen.
-        verify: asked with the receipt of an earlier session, once, when its step runs again: does it still stand?
+        verify: asked with the receipt, once in each later opening of the thread: does it still stand? When its step is
+            skipped, and at the latest before the first new call. If not, it is in doubt: that is said, a step that
+            asks for it stops, and a person says what shall be. It is never just repeated.
         approve: a question with the arguments in `{}`, put to a person before the call, about exactly these arguments.
 
     Raises:
@@ -80,6 +80,7 @@ def effect(
 
     def decorate(function: F) -> F:
         rules = EffectRules(function, key, lookup, idempotent, errors, verify, approve)
+        standing.declare(rules)
         wrapper = functools.wraps(function)(_async_wrapper(rules) if rules.is_async else _sync_wrapper(rules))
         wrapper.__signature__ = rules.signature  # type: ignore[attr-defined]  # what `inspect.signature` looks for
         return cast("F", wrapper)
@@ -130,7 +131,6 @@ def _running_step(rules: EffectRules) -> Scope:
 # ------------------------------------------------------------------------------------------ one call
 _asked_in: weakref.WeakKeyDictionary[Scope, set[str]] = weakref.WeakKeyDictionary()
 _told_in: weakref.WeakKeyDictionary[Scope, set[str]] = weakref.WeakKeyDictionary()
-_verified_in: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
 class Attempt:
@@ -188,11 +188,13 @@ class Attempt:
 
     def _in_doubt(self, found: Effect, thread_id: str) -> Literal["look up", "run"]:
         is_elsewhere = thread_id != self._thread.thread_id
+        if found.facts.get("gone"):
+            raise pauses.gone(self, found)
         if self._rules.idempotent and self._rules.lookup is None:
             return "run"
         if is_elsewhere and found.standing == "running":
             raise pauses.elsewhere(self, found, thread_id)
-        opener = self._may_be_doing_it(found, thread_id)
+        opener = standing.may_be_doing_it(self._thread, found, thread_id)
         if opener is not None and not self._rules.idempotent:
             raise pauses.may_still_run(self, opener, thread_id)
         if not is_elsewhere and self._is_left_running():
@@ -208,17 +210,6 @@ class Attempt:
             return False
         self._started_seq = found.started.seq
         return True
-
-    def _may_be_doing_it(self, found: Effect, thread_id: str) -> Opener | None:
-        """Who may still be in the call: the thread was taken over, or forked, meanwhile. None: nobody is."""
-        session, starter = self._thread.session, found.started.session_id
-        if found.call_has_ended or starter == session.session_id:
-            return None
-        there = session if thread_id == session.thread_id else self._thread.store.visitor(thread_id)
-        opener = there.opener(starter)
-        if is_taken((starter, self.key)):
-            return opener._replace(runs_elsewhere=True)
-        return None if opener.runs_elsewhere is False else opener
 
     def _check_arguments(self, found: Effect) -> None:
         if found.arguments != self._hash:
@@ -253,13 +244,11 @@ class Attempt:
         found = self._known
         assert found is not None
         self._take(found.facts, self._thread.blob)
-        if self._is_to_be_verified(found):
-            assert self._rules.verify is not None
+        if self._rules.verify is not None and self.key in self._thread.resume.unverified:
             stands = yield Asked(partial(self._rules.verify, self._value()), is_ours=False)
+            yield Asked(partial(standing.told, self._scope, found, stands=bool(stands)))
             if not stands:
-                yield Asked(partial(self._write_doubt, found, "verify= says that it does not stand any more"))
                 raise pauses.gone(self, found)
-            _verified_in.setdefault(self._thread, set()).add(self.key)
         self._put_into_state()
         return self._value()
 
@@ -291,7 +280,7 @@ class Attempt:
     # ------------------------------------------------------------------ rows
     def _start(self) -> None:
         self._rules.check_receipt()
-        probe_before_live(self._scope)
+        before_live(self._scope)
         self.tell_earlier_receipts()
         row = self._row("started", request=text_of(self._rules.name, self._arguments), data={"arguments": self._hash})
         (self._started_seq,) = self._scope.append(row)
@@ -353,16 +342,10 @@ class Attempt:
     # ------------------------------------------------------------------ the receipt
     def _keep(self, receipt: Any) -> None:
         """Its stored form; its text if it has none: it happened, and that must not be lost."""
-        try:
-            encoded = values.encode(receipt, path=f"the receipt of {self._rules.name}", limit_bytes=_RECEIPT_BYTES)
-            self._receipt, self._blobs = {"receipt": json.loads(encoded.text)}, encoded.blobs
-        except ValueNotStorable as error:
-            text, _ = values.redact(_text_of(receipt)[:_RECEIPT_CHARS].encode("utf-8", "replace"))
-            self._receipt, self._blobs = {"receipt": text.decode("utf-8", "replace"), "is_text": True}, {}
-            self._scope.notice(
-                f"`{self._rules.name}` ({self.key}) happened, and {error}. Its text is kept, and given back; return "
-                "plain values instead"
-            )
+        stored = kept(receipt, name=self._rules.name, key=self.key)
+        self._receipt, self._blobs = stored.data, stored.blobs
+        if stored.line:
+            self._scope.notice(stored.line)
 
     def _take(self, facts: dict[str, Any], blob: Callable[[str], bytes]) -> None:
         """The receipt as another row has it."""
@@ -393,13 +376,6 @@ class Attempt:
             self._scope.notice(f"`{self._rules.name}` ({self.key}) happened; its receipt is not in the state: {error}")
 
     # ------------------------------------------------------------------ what people are told
-    def _is_to_be_verified(self, found: Effect) -> bool:
-        if self._rules.verify is None or self.key in _verified_in.get(self._thread, ()):
-            return False
-        row = found.settled
-        by_person = found.facts.get("by") not in (None, "lookup")
-        return row is not None and row.session_id != self._thread.session.session_id and not by_person
-
     def tell_earlier_receipts(self) -> None:
         """Before a live effect: what earlier runs of the step have done and this one has not asked for, once each."""
         running, told = self._scope, _told_in.setdefault(self._scope, set())
@@ -471,13 +447,6 @@ class Attempt:
         call = self._call_with
         call.arguments.update(payload)
         return Attempt(self._rules, self._scope, call)
-
-
-def _text_of(receipt: Any) -> str:
-    try:
-        return repr(receipt)
-    except Exception:  # noqa: BLE001 - the code of a class of the user's; the effect has happened all the same
-        return object.__repr__(receipt)
 
 
 def _shortened(receipt: Any) -> str:

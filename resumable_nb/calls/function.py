@@ -15,10 +15,10 @@ from typing import Any, TypeVar, cast
 from resumable_nb import values
 from resumable_nb.calls.arguments import bound, digest_of, name_of, namespace_of, text_of
 from resumable_nb.calls.off_loop import off_loop
-from resumable_nb.calls.resource import probe_before_live
 from resumable_nb.errors import UsageError, ValueNotLoadable, ValueNotStorable
 from resumable_nb.fingerprint import fingerprint
 from resumable_nb.journal import Row
+from resumable_nb.resuming import before_live
 from resumable_nb.scope import Claim, Scope, scope
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -138,7 +138,7 @@ class FunctionCall:
 
     def start(self) -> None:
         """Write the `started` row."""
-        probe_before_live(self._scope)
+        before_live(self._scope)
         (self._started_seq,) = self._scope.append(self._row("started", request=self._request))
 
     def done(self, result: Any) -> Any:

@@ -21,6 +21,7 @@ from resumable_nb.calls import accounts
 from resumable_nb.calls.matching import Question, read_json
 from resumable_nb.calls.sse import events, has_lines, is_events
 from resumable_nb.failpoints import passing
+from resumable_nb.resuming import before_live
 from resumable_nb.values.secrets import redact
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Call:
 
     def start(self) -> None:
         """Write the `started` row. The answer is paid for from now on."""
-        probe_resources(self.scope)
+        before_live(self.scope)
         data = _text({"host": self._host, "redacted": self.question.redacted})
         (self._started_seq,) = self.scope.append(self._row("started", request=self.question.text, data=data))
 
@@ -181,13 +182,6 @@ def _flow() -> object:
         return asyncio.current_task() or threading.current_thread()
     except RuntimeError:
         return threading.current_thread()
-
-
-def probe_resources(scope: Scope) -> None:
-    """What the thread has used outside is probed before its first live call. Costs nothing where nobody uses any."""
-    module = sys.modules.get("resumable_nb.calls.resource")
-    if module is not None:
-        module.probe_before_live(scope)
 
 
 # ---------------------------------------------------------------- what is stored of an answer

@@ -8,21 +8,20 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from resumable_nb import values
 from resumable_nb.errors import ResourceGone, UsageError, ValueNotStorable
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import Row
-from resumable_nb.scope import Scope, scope
+from resumable_nb.resuming import asks
+from resumable_nb.scope import Scope, outside, scope
 
 T = TypeVar("T")
 
+NOT_HELD = "not held by this process"
 _WHY_LENGTH = 300
 _declared: dict[str, Resource[Any]] = {}
-_asked: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
-_is_asking: ContextVar[bool] = ContextVar("resumable_nb_asking", default=False)
 
 
 class Resource(Generic[T]):
@@ -45,6 +44,9 @@ class Resource(Generic[T]):
         self._held: list[T] = []
         self._good_for: weakref.ref[Any] | None = None
         self._lock = threading.RLock()
+        self._tries = 0
+        self._failed: ResourceGone | None = None  # the last try to acquire it, and for whom
+        self._failed_for: weakref.ref[Any] | None = None
 
     def __repr__(self) -> str:
         return f"<resource {self.name!r}, {'held' if self._held else 'not held'}>"
@@ -55,13 +57,10 @@ class Resource(Generic[T]):
         Raises:
             ResourceGone: It cannot be acquired. Nothing is marked done, and what was held is kept.
         """
-        with self._lock:
+        with self._alone():
             ground = scope()
-            if not self._held:
-                self._take(ground, "first use")
-            elif ground is not None and (self._good_for is None or self._good_for() is not ground):
-                self._check(ground)
-            self._good_for = None if ground is None else weakref.ref(ground)
+            if not self._held or (ground is not None and (self._good_for is None or self._good_for() is not ground)):
+                self._stand(ground)
             return self._held[-1]
 
     def renew(self, stale: T) -> T:
@@ -72,38 +71,61 @@ class Resource(Generic[T]):
         Raises:
             ResourceGone: It cannot be acquired.
         """
-        with self._lock:
+        with self._alone():
             if not self._held or self._held[-1] is stale or self._held[-1] == stale:
                 self._take(scope(), "said to be stale")
             return self._held[-1]
 
     def check(self, ground: Scope) -> None:
-        """Probe it, and acquire it where that fails or it is not held."""
-        with self._lock:
-            if self._held:
-                self._check(ground)
-            else:
-                self._take(ground, "not held by this process")
-            self._good_for = weakref.ref(ground)
+        """After a thread was opened again: probe it, and acquire it where that fails or it is not held."""
+        with self._alone():
+            if self._failed is not None and self._failed_for is not None and self._failed_for() is ground:
+                raise self._gone_as_before()  # for the other calls of this run: the next run tries again
+            if self.name in ground.thread.resume.unprobed:  # else somebody has asked meanwhile
+                self._stand(ground)
 
-    def _check(self, ground: Scope) -> None:
+    def _stand(self, ground: Scope | None) -> None:
+        """Probe it, or acquire it where none is held. A resume is told what came of it."""
+        resume = None if ground is None or self.name not in ground.thread.resume.unprobed else ground.thread.resume
+        if not self._held:
+            why = self._take(ground, "first use" if resume is None else NOT_HELD)
+        else:
+            why = "" if ground is None else self._check(ground)
+        self._good_for = None if ground is None else weakref.ref(ground)
+        if resume is not None:
+            resume.probed(self.name, stands=not why, why=why)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One at a time. Who waited while it could not be acquired does not try it once more."""
+        tries = self._tries
+        with self._lock:
+            if self._failed is not None and self._tries != tries:
+                raise self._gone_as_before()
+            yield
+
+    def _gone_as_before(self) -> ResourceGone:
+        return ResourceGone(str(self._failed))
+
+    def _check(self, ground: Scope) -> str:
+        """Probe it; acquire it if that fails, and give the reason."""
         _, probe, _ = self._how
         if probe is None:
-            return
+            return ""
         try:
-            with _asking():
+            with outside():
                 stands, why = bool(probe(self._held[-1])), "the probe said no"
         except Exception as error:  # noqa: BLE001 - a probe may fail in any way; it means that it is gone
             stands, why = False, f"the probe failed: {_clean(error)}"
         ground.append(self._row("probed", {"stands": stands} | ({} if stands else {"why": why})))
-        if not stands:
-            self._take(ground, why)
+        return "" if stands else self._take(ground, why)
 
-    def _take(self, ground: Scope | None, why: str) -> None:
+    def _take(self, ground: Scope | None, why: str) -> str:
         started = None if ground is None else ground.append(self._row("started", {"why": why}))[0]
         passing("resource.acquire.before")
+        self._tries, self._failed = self._tries + 1, None
         try:
-            with _asking():
+            with outside():
                 new = self._how[0]()
         except BaseException as error:
             text = _clean(error)
@@ -112,16 +134,19 @@ class Resource(Generic[T]):
             if not isinstance(error, Exception):
                 raise
             kept = " The one held before is kept." if self._held else ""
-            raise ResourceGone(
+            self._failed = ResourceGone(
                 f"The resource {self.name!r} cannot be acquired ({why}; {text}). Nothing was done with it, and nothing "
                 f"is marked done.{kept} Mend what `acquire=` needs, and run this step again."
-            ) from error
+            )
+            self._failed_for = None if ground is None else weakref.ref(ground)
+            raise self._failed from error
         passing("resource.acquire.after")
         if ground is not None:
             ground.append(self._row("done", self._told(new, ground), started))
             if why != "first use":
                 ground.notice(f"resource {self.name!r}: {why}; acquired again")
         self._held[:] = [new]
+        return why
 
     def _told(self, new: T, ground: Scope) -> dict[str, Any]:
         """Facts for the journal, if they are what it may hold; never the thing itself."""
@@ -170,32 +195,17 @@ def resource(
     return made
 
 
-def probe_before_live(ground: object) -> None:
-    """Before the first live call after a thread was opened: all that it has used is probed, once.
+def _probe_used(ground: Scope) -> None:
+    """All that the thread has used and that is declared by now is probed, once in an opening of the thread.
 
     Raises:
-        ResourceGone: One of them cannot be acquired. The call was not made.
+        ResourceGone: One of them cannot be acquired.
     """
-    if not _declared or _is_asking.get() or not isinstance(ground, Scope) or ground.step is None:
-        return
-    asked = _asked.get(ground.thread)
-    if asked is None:
-        rows = ground.thread.session.read(kinds=("resource",), bodies=False)
-        mine = ground.thread.session.session_id
-        asked = _asked[ground.thread] = {r.name or "" for r in rows if r.session_id != mine and r.phase == "done"}
-    for name in sorted(asked & _declared.keys()):
+    for name in sorted(ground.thread.resume.unprobed & _declared.keys()):
         _declared[name].check(ground)
-        asked.discard(name)
 
 
-@contextlib.contextmanager
-def _asking() -> Iterator[None]:
-    """Calls that a probe or an acquire makes are not held up by the probing."""
-    token = _is_asking.set(True)
-    try:
-        yield
-    finally:
-        _is_asking.reset(token)
+asks.resources = _probe_used
 
 
 def _clean(error: BaseException) -> str:

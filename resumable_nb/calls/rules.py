@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from resumable_nb import values
 from resumable_nb.calls.arguments import name_of
 from resumable_nb.errors import UsageError
+from resumable_nb.scope import outside
 
+T = TypeVar("T")
 KEY = "idempotency_key"
 
 
@@ -36,6 +39,7 @@ class EffectRules:
         for label, asked in (("lookup", self.lookup), ("verify", self.verify)):
             if not self.is_async and inspect.iscoroutinefunction(asked):
                 raise UsageError(f"`{self.name}` is no `async def`, so its {label}= must be none either.")
+        self.lookup, self.verify = asked_aside(self.lookup), asked_aside(self.verify)
         signature = inspect.signature(self.function)
         taken = signature.parameters
         kinds = [p for p in taken.values() if p.name != KEY]
@@ -85,3 +89,21 @@ class EffectRules:
         if not str(found).strip() or type(found) is not str:
             raise UsageError(f"The key of `{self.name}` is {found!r}: it must be a text that is not empty.")
         return found
+
+
+def asked_aside(question: Callable[..., T] | None) -> Callable[..., T] | None:
+    """`lookup` or `verify`, whose own calls are never answered from the journal: how things stand now is asked."""
+    if question is None:
+        return None
+
+    @functools.wraps(question)
+    def ask(*args: Any) -> T:
+        with outside():
+            return question(*args)
+
+    @functools.wraps(question)
+    async def ask_async(*args: Any) -> Any:
+        with outside():
+            return await question(*args)  # type: ignore[misc]  # it is `async def`
+
+    return ask_async if inspect.iscoroutinefunction(question) else ask  # type: ignore[return-value]

@@ -26,13 +26,16 @@ from resumable_nb.notebook.gate import GateDesk
 from resumable_nb.notebook.interrupts import Wakeup
 from resumable_nb.notebook.order import Notebook, Request
 from resumable_nb.notebook.outputs import OURS, Output, prepare
-from resumable_nb.notebook.panels import Panel, line
+from resumable_nb.notebook.panels import Panel, line, resume_panel
 from resumable_nb.notebook.signing import sign, trusted
+from resumable_nb.notebook.summary import summary
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
 
+    from resumable_nb.resuming import Line
     from resumable_nb.step import Decision, Kernel
+    from resumable_nb.thread import Thread
 
 NO_THREAD = (
     "No thread is open: this step has no journal. Open one in a cell above, such as `%resumable open my-research`."
@@ -336,9 +339,23 @@ class Extension:
         if text:
             self.shell.display_pub.publish(line(text), metadata={OURS: {"says": "line"}})
 
-    def show_panel(self, panel: Panel) -> None:
-        """Show a panel; it is no part of what the cell shows."""
-        self.shell.display_pub.publish(panel.data(), metadata={OURS: {"says": "panel"}})
+    def show_panel(self, panel: Panel, says: str = "panel", *, display_id: str = "", update: bool = False) -> None:
+        """Show a panel, or show it anew where it stands; it is no part of what the cell shows."""
+        place = {"display_id": display_id} if display_id else None
+        self.shell.display_pub.publish(panel.data(), metadata={OURS: {"says": says}}, transient=place, update=update)
+
+    def show_resume(self, thread: Thread) -> None:
+        """Show where a thread stands. The panel follows its resume, line by line."""
+        found, place = summary(thread, self.notebook.steps()), f"resumable-nb-{os.urandom(8).hex()}"
+
+        def show(lines: Sequence[Line], changed: Sequence[Line]) -> None:
+            if getattr(self.shell, "kernel", None) is None:  # a terminal cannot show it anew
+                self.say([f"resume: {line}" for line in changed])
+            else:
+                self.show_panel(resume_panel(found, lines), "resume", display_id=place, update=True)
+
+        thread.resume.listen(show)
+        self.show_panel(resume_panel(found, thread.resume.lines()), "resume", display_id=place)
 
     def _publish(self, outputs: Sequence[Output]) -> None:
         """Show outputs anew, with no display id: one of that name may be somebody else's."""

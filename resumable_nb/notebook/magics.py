@@ -153,7 +153,7 @@ class Commands:
         if not self._is_open(found):
             self._open(found)
         self._opened_with = vars(found)
-        self._extension.show_panel(panels.resume_panel(summary(self._thread(), self._extension.notebook.steps())))
+        self._extension.show_resume(self._thread())
 
     def _is_open(self, found: argparse.Namespace) -> bool:
         """Whether this is the cell that opened the thread, run once more, and the thread is still ours."""

@@ -14,6 +14,7 @@ from resumable_nb.cells import duration
 
 if TYPE_CHECKING:
     from resumable_nb.notebook.summary import StepSummary, Summary
+    from resumable_nb.resuming import Line
 
 HISTORY_ROWS = 50
 VALUE_CHARS = 2000
@@ -75,12 +76,12 @@ def line(text: str) -> dict[str, str]:
 
 
 # ------------------------------------------------------------------------------------------ the panels
-def resume_panel(found: Summary, notices: Sequence[str] = ()) -> Panel:
+def resume_panel(found: Summary, resume: Sequence[Line] = ()) -> Panel:
     """What `%resumable open` shows: what was loaded, what is done, and what is left.
 
     Args:
         found: where the thread stands.
-        notices: what has to be said besides, such as what became of the outside world.
+        resume: each part of the resume, with its result so far.
     """
     lines = [f"store: {found.store}", *_about(found)]
     done = found.named("done")
@@ -90,11 +91,12 @@ def resume_panel(found: Summary, notices: Sequence[str] = ()) -> Panel:
     lines += [str(step) for step in found.named("unfinished")]
     if left := found.named("not done"):
         lines.append("to do: " + ", ".join(f"`{step.name}`" for step in left))
-    lines += notices
+    rows = [["✓" if line.is_over else "…", line.part, line.result] for line in resume]
     if done or found.named("unfinished"):
         lines.append("Run All goes on from here: steps that are done are skipped, questions already answered are free.")
-        return Panel(f"Thread {found.thread_id}: checkpoint {found.checkpoint} of {when(found.at)} was loaded", lines)
-    return Panel(f"Thread {found.thread_id} is open; no step is done yet", lines)
+        title = f"Thread {found.thread_id}: checkpoint {found.checkpoint} of {when(found.at)} was loaded"
+        return Panel(title, lines, ("", "on resume", "result"), rows)
+    return Panel(f"Thread {found.thread_id} is open; no step is done yet", lines, ("", "on resume", "result"), rows)
 
 
 def _about(found: Summary) -> list[str]:

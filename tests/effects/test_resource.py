@@ -175,7 +175,7 @@ def test_killed_while_acquiring_it_is_acquired_again(db: Path, side: str) -> Non
     code = (
         "import resumable_nb as r\n"
         "token = r.resource('r', acquire=lambda: print('acquired') or 'token')\n"
-        f"with r.open('t', db={str(db)!r}) as thread: print(thread.step('a', lambda: len(token.get())))\n"
+        f"with r.open('t', db={str(db)!r}, say=str) as thread: print(thread.step('a', lambda: len(token.get())))\n"
     )
     environment = {"PYTHONPATH": str(Path(resumable_nb.__file__).parent.parent)}
     kill = environment | {"RESUMABLE_NB_FAILPOINT": f"resource.acquire.{side}"}

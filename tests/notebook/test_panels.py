@@ -14,6 +14,7 @@ from resumable_nb.cells import Spent
 from resumable_nb.notebook import panels
 from resumable_nb.notebook.panels import Panel
 from resumable_nb.notebook.summary import StepSummary, Summary
+from resumable_nb.resuming import Line
 from resumable_nb.terminal import plain
 
 MOMENT = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -51,7 +52,7 @@ def hostile_panels() -> list[Panel]:
         {"field": "findings", "before": [], "after": [HOSTILE]},
     ]
     return [
-        panels.resume_panel(found, [HOSTILE]),
+        panels.resume_panel(found, [Line(HOSTILE, HOSTILE, is_over=False)]),
         panels.status_panel(found),
         panels.history_panel(HOSTILE, history),
         panels.diff_panel(1, 2, diff),
@@ -96,7 +97,8 @@ def test_the_resume_panel_says_where_the_work_stands() -> None:
         StepSummary("report", "not done"),
     )
     text = panels.resume_panel(
-        Summary("t", "/a/t.duckdb", 9, MOMENT, "why?", ("3 plan",), steps), ["token renewed"]
+        Summary("t", "/a/t.duckdb", 9, MOMENT, "why?", ("3 plan",), steps),
+        [Line("outside", "token renewed"), Line("going on", "with the first new call", is_over=False)],
     ).text()
 
     assert text.startswith("Thread t: checkpoint 9 of 2024-05-01 ")
@@ -105,7 +107,8 @@ def test_the_resume_panel_says_where_the_work_stands() -> None:
         "done: `plan`, `search` (41 LLM calls, 12,300 tokens, 2 min 10 s will not be spent again)",
         "`research`, unfinished: 17 calls answered, 17 findings so far",
         "to do: `report`",
-        "token renewed",
+        "✓  outside    token renewed",
+        "…  going on   with the first new call",
         "Run All",
     ):
         assert words in text
