@@ -6,8 +6,7 @@ import contextvars
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
-from functools import partial
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 from resumable_nb.calls.function import FunctionCall, begun, is_durable
@@ -59,9 +58,9 @@ def map(fn: Callable[[T], R], items: Iterable[T], *, executor: Executor | None =
     Args:
         fn: a function of one item, not `async`.
         items: the items.
-        executor: any of `concurrent.futures`; 8 threads by default. On one that is no `ThreadPoolExecutor`, `fn` runs
-            elsewhere, where no thread of research is open: only its result comes back, and is recorded as if `fn` were
-            `@durable`.
+        executor: any of `concurrent.futures`; 8 threads by default. On one that is no `ThreadPoolExecutor`, `fn` may
+            run where no thread of research is open: its result and what it puts into the state come back, and are
+            recorded as if `fn` were `@durable`; what it asks there is not.
 
     Raises:
         Exception: What `fn` raised for the first of the items that failed, when all that had begun has ended. The
@@ -84,76 +83,108 @@ def map(fn: Callable[[T], R], items: Iterable[T], *, executor: Executor | None =
 
 def _mapped(fn: Callable[[T], R], items: list[T], executor: Executor) -> list[R]:
     branches = [_Branch(fn, item, executor) for item in items]
-    futures: dict[Future[Any], _Branch] = {}
     for branch in branches:
         branch.begin()
-    for branch in branches:
-        if not branch.ended:
-            futures[branch.submit()] = branch
+    futures: dict[Future[Any], _Branch] = {}
     try:
+        for branch in branches:
+            if not branch.ended:
+                futures[branch.submit()] = branch
         for future in as_completed(futures):
             futures[future].end(future)
             if futures[future].error is not None:
-                for other in futures:
-                    other.cancel()
+                _cancel(futures)
     except BaseException:
-        for future in futures:
-            future.cancel()
+        _cancel(futures)
         raise
-    for branch in branches:
-        if branch.error is not None:
-            raise branch.error
+    errors = [branch.error for branch in branches if branch.error is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, CancelledError)):  # those that this one stopped
+        raise error
     for branch in branches:
         for state, changes in branch.updates:
-            state.update(**changes)
+            (state or _live_state(fn)).update(**changes)
     return [branch.result for branch in branches]
+
+
+def _cancel(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.cancel()
+
+
+def _live_state(fn: Callable[..., Any]) -> State:
+    if (run := scope()) is None:
+        raise UsageError(f"{fn!r} changes the state in another process, and no thread is open that could take it over.")
+    return run.thread.live.state
 
 
 class _Branch:
     """One item on its way."""
 
     def __init__(self, fn: Callable[..., Any], item: Any, executor: Executor) -> None:
-        self._fn, self._item, self._executor = fn, item, executor
+        self._fn, self._item, self._executor = inspect.unwrap(fn) if is_durable(fn) else fn, item, executor
         self._is_local = isinstance(executor, ThreadPoolExecutor)
+        self._is_recorded = is_durable(fn) or not self._is_local
         self._call: FunctionCall | None = None
-        self.updates: list[tuple[State, dict[str, Any]]] = []
+        self.updates: list[tuple[State | None, dict[str, Any]]] = []
         self.result: Any = None
         self.error: BaseException | None = None
         self.ended = False
 
     def begin(self) -> None:
         """Take its number, in the order of the items; and its result, if that is recorded."""
-        if self._is_local and not is_durable(self._fn):
-            return
-        self._call = begun(inspect.unwrap(self._fn), (self._item,), {})
+        self._call = begun(self._fn, (self._item,), {}) if self._is_recorded else None
         if self._call is not None and self._call.is_recorded:
             self.result, self.ended = self._call.recorded(), True
+            self.updates = [(None, changes) for changes in self._call.recorded_updates()]
 
     def submit(self) -> Future[Any]:
         """Let the executor run it."""
+        if self._is_local:
+            return self._executor.submit(contextvars.copy_context().run, self._run)
+        try:
+            if self._call is not None:
+                self._call.start()
+            return self._executor.submit(_elsewhere, self._fn, self._item)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _run(self) -> None:
+        """In a thread of this process."""
         if self._call is not None:
             self._call.start()
-        if not self._is_local:
-            return self._executor.submit(_elsewhere, self._fn, self._item)
-        fn = inspect.unwrap(self._fn) if is_durable(self._fn) else self._fn
-        return self._executor.submit(contextvars.copy_context().run, partial(self._run, fn))
+        updates: list[tuple[State, dict[str, Any]]] = []
+        with deferred(updates):
+            result = self._fn(self._item)
+        self._keep(result, list(updates))
 
-    def _run(self, fn: Callable[..., Any]) -> Any:
-        with deferred(self.updates):
-            return fn(self._item)
+    def _keep(self, result: Any, updates: list[tuple[State | None, dict[str, Any]]]) -> None:
+        self.updates = updates
+        self.result = result if self._call is None else self._call.done(result, [changes for _, changes in updates])
 
     def end(self, future: Future[Any]) -> None:
         """It has ended: record its result."""
         self.ended = True
         try:
-            result = future.result()
-            self.result = result if self._call is None else self._call.done(result)
+            found = future.result()
+            if not self._is_local:
+                result, updates = found
+                self._keep(result, [(None, changes) for changes in updates])
         except BaseException as error:  # noqa: BLE001 - raised by `map` when all have ended
-            self.error = error
-            if self._call is not None:
-                self._call.fail(error)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = error
+        if self._call is not None:
+            self._call.fail(error)
 
 
-def _elsewhere(fn: Callable[..., Any], item: Any) -> Any:
-    """In a worker: a process that was forked has the scope of its parent, and must not write to its journal."""
-    return inspect.unwrap(fn)(item)
+def _elsewhere(fn: Callable[..., Any], item: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """In a worker of any kind: the result for one item, and what it puts into a state, which is merged where it counts.
+
+    Another process, also a forked one, has no thread of research: what it did to a state of its own would end with it.
+    """
+    updates: list[tuple[State, dict[str, Any]]] = []
+    with deferred(updates):
+        result = fn(item)
+    return result, [changes for _, changes in updates]

@@ -8,7 +8,7 @@ import inspect
 import json
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -127,6 +127,13 @@ class FunctionCall:
         assert answer is not None
         return self._decoded(answer.response or "null", {})
 
+    def recorded_updates(self) -> list[dict[str, Any]]:
+        """What the recorded call put into the state, for who merges it."""
+        answer = self._claim.answer
+        assert answer is not None
+        updates: list[dict[str, Any]] = self._decoded(answer.data or "[]", {})
+        return updates
+
     def run(self, work: Callable[[], Any]) -> Any:
         """Run the function and record its result."""
         try:
@@ -141,18 +148,24 @@ class FunctionCall:
         before_live(self._scope)
         (self._started_seq,) = self._scope.append(self._row("started", request=self._request))
 
-    def done(self, result: Any) -> Any:
-        """Write the result. When it returns, the result is in the store, if it has a stored form."""
+    def done(self, result: Any, updates: Sequence[Mapping[str, Any]] = ()) -> Any:
+        """Write the result. When it returns, the result is in the store, if it has a stored form.
+
+        Args:
+            result: what the function returned.
+            updates: what it put into the state, where that is merged by who called it.
+        """
         result = _whole(self._function, result)
         try:
             encoded = values.encode(result, path=f"the result of {self._name}")
+            gained = values.encode(list(updates), path=f"what {self._name} puts into the state")
             fresh = self._decoded(encoded.text, encoded.blobs)
         except (ValueNotStorable, ValueNotLoadable) as error:
             self._not_recorded(str(error))
             return result
-        row = self._row("done", response=encoded.text)
+        row = self._row("done", response=encoded.text, data=gained.text if updates else None)
         self._ended = True
-        self._scope.append(*self._scope.thread.value_rows(encoded.blobs), row)
+        self._scope.append(*self._scope.thread.value_rows({**encoded.blobs, **gained.blobs}), row)
         return fresh
 
     def fail(self, error: BaseException) -> None:

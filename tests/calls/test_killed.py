@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import Counter
 from pathlib import Path
@@ -11,27 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.calls import victim
+from tests.support import forked
 
 if TYPE_CHECKING:
     from tests.support.model_server import ModelServer
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.calls.victim"])
+forked.preload("tests.calls.victim")
 CALLS = 6
 
 
 def run(db: Path, server: ModelServer, failpoint: str = "") -> tuple[int | None, Any]:
     """The exit code of one process, and what it sent."""
-    receiver, sender = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=victim.run, args=(db, server.base_url, failpoint, sender))
-    process.start()
-    sender.close()
-    process.join(60)
-    process.kill()
-    try:
-        return process.exitcode, receiver.recv()
-    except EOFError:
-        return process.exitcode, None
+    return forked.outcome(victim.run, db, server.base_url, failpoint)
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

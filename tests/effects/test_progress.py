@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import resumable_nb
 from resumable_nb import durable, effect, track
 from resumable_nb.errors import UsageError
+from tests.effects import worker
 from tests.effects.ledger import CALLS, note
 
 
@@ -126,6 +128,62 @@ def test_an_executor_of_processes_gives_results_that_are_recorded(db: Path) -> N
     with resumable_nb.open("t", db=db, say=lambda _: None) as thread:
         rows = thread.session.read(kinds=("call",))
     assert [row.phase for row in rows] == ["started", "started", "done", "done"]
+
+
+class Backwards(Executor):
+    """Runs what it was given in this thread, the last first, when the first result is asked for."""
+
+    def __init__(self) -> None:
+        self._todo: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._todo.append((future, lambda: fn(*args, **kwargs)))
+        if len(self._todo) == 3:
+            for one, work in reversed(self._todo):
+                try:
+                    one.set_result(work())
+                except Exception as error:
+                    one.set_exception(error)
+        return future
+
+
+@pytest.mark.parametrize("where", ["threads", "processes", "elsewhere"])
+def test_what_calls_put_into_the_state_is_merged_wherever_they_run(db: Path, where: str) -> None:
+    """In the order of the items, on any executor, and again when their results come from the journal."""
+
+    def body(state: Any) -> list[int]:
+        with {
+            "threads": ThreadPoolExecutor,
+            "processes": lambda: ProcessPoolExecutor(2, mp_context=get_context("forkserver")),
+            "elsewhere": Backwards,
+        }[where]() as pool:
+            found = resumable_nb.map(durable(worker.find), [2, 0, 1], executor=pool)
+        if note("ran") == 1:
+            raise Broken
+        return found
+
+    worker.STATE = None
+    with pytest.raises(Broken):
+        step(db, lambda state: worker.with_state(state, body))
+
+    assert step(db, lambda state: worker.with_state(state, body)) == ([20, 0, 10], ["found 2", "found 0", "found 1"])
+    assert CALLS.count("ran") == 2
+
+
+def test_a_worker_that_is_killed_costs_its_items_only(db: Path, tmp_path: Path) -> None:
+    """An executor whose process dies breaks the step off; the next run has what was recorded, and ends the rest."""
+
+    def body() -> list[int]:
+        with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
+            return resumable_nb.map(partial(worker.die_once, str(tmp_path / "died"), 2), range(4), executor=pool)
+
+    with pytest.raises(BrokenExecutor):
+        step(db, body)
+    assert step(db, body)[0] == [0, 1, 2, 3]
+    ran = (tmp_path / "died").read_text().split()
+    assert ran[:3] == ["0", "1", "2"]
+    assert ran[3:] in (["2", "3"], ["1", "2", "3"])  # the result of item 1 may not have come back
 
 
 def test_async_functions_are_refused_by_map() -> None:
