@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from resumable_nb.asking import Question
     from resumable_nb.gates import Answer
+    from resumable_nb.receipts import Doubt
 
 
 class _OneBlock(BaseException):
@@ -226,11 +227,12 @@ class Paused(_OneBlock):
 
     Attributes:
         question: what is asked, for a panel to show; None where the message says it all.
+        doubts: effects that a person has to settle, for panels to show.
     """
 
-    def __init__(self, message: str, question: Question | None = None) -> None:
+    def __init__(self, message: str, question: Question | None = None, doubts: tuple[Doubt, ...] = ()) -> None:
         super().__init__(message)
-        self.question = question
+        self.question, self.doubts = question, doubts
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]  # one line without colour: front ends put it on a ground of their own

@@ -146,6 +146,35 @@ def _text_of(receipt: Any) -> str:
 
 
 # ------------------------------------------------------------------------------------------ settling by a person
+@dataclass(frozen=True)
+class Doubt:
+    """An effect that a person is asked about.
+
+    Attributes:
+        key: its idempotency key.
+        skipped: the step that did it, where that is done and does not stop for it.
+    """
+
+    store: Store
+    thread_id: str
+    key: str
+    skipped: str | None = None
+
+    def look(self) -> Effect | None:
+        """The effect as the journal has it now."""
+        return folded(self.store.visitor(self.thread_id).read(kinds=("effect",))).by_key.get(self.key)
+
+    def settle(self, *, happened: bool, receipt: str | None, comment: str) -> Effect:
+        """See `settle`."""
+        return settle(self.store, self.thread_id, self.key, happened=happened, receipt=receipt, comment=comment)
+
+    def then(self, effect: Effect) -> str:
+        """What to do when it is settled."""
+        if self.skipped is None:
+            return "Run the cell again, or Run All, to go on."
+        return "" if effect.standing == "happened" else f"`%resumable fresh {self.skipped}`, then run that step again."
+
+
 def settle(
     store: Store, thread_id: str, key: str, *, happened: bool, receipt: str | None = None, comment: str = ""
 ) -> Effect:

@@ -20,7 +20,7 @@ from resumable_nb.journal import Row
 if TYPE_CHECKING:
     from resumable_nb.fold import Fold
     from resumable_nb.journal import Session
-    from resumable_nb.receipts import Effect
+    from resumable_nb.receipts import Doubt, Effect
     from resumable_nb.scope import Scope
     from resumable_nb.state import State
 
@@ -127,6 +127,7 @@ class Resume:
         self.doubts = [key for key, effect in effects.items() if effect.standing == "in doubt"]
         self.not_asked: set[str] = set()
         self._probed: list[Probed] = []
+        self._to_ask: list[Doubt] = []
         self._at_opening: list[Line] = []
         self._shown: list[Line] = []
         self._show: Callable[[list[Line], list[Line]], object] = lambda *_: None
@@ -166,12 +167,19 @@ class Resume:
         """A finished effect still stands."""
         self.unverified.discard(key)
 
-    def does_not_stand(self, key: str) -> None:
+    def does_not_stand(self, doubt: Doubt) -> None:
         """A finished effect does not stand any more: it is in doubt now."""
         with self._lock:
-            self.unverified.discard(key)
-            self.doubts += [] if key in self.doubts else [key]
+            self.unverified.discard(doubt.key)
+            self.doubts += [] if doubt.key in self.doubts else [doubt.key]
+            self._to_ask += [doubt] if doubt.skipped is not None else []
         self.show()
+
+    def to_ask(self) -> list[Doubt]:
+        """What a person has to be asked although no step stops for it: once each."""
+        with self._lock:
+            found, self._to_ask = self._to_ask, []
+        return found
 
     def go_on(self) -> None:
         """The first new call is about to be made."""

@@ -27,7 +27,7 @@ from resumable_nb.calls.turns import turn, turn_async
 from resumable_nb.errors import StateError, ThreadTakenOver, UsageError
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import Row
-from resumable_nb.receipts import kept
+from resumable_nb.receipts import Doubt, kept
 from resumable_nb.resuming import before_live
 from resumable_nb.scope import Run, Scope, scope
 
@@ -402,6 +402,13 @@ class Attempt:
     def step(self) -> str | None:
         """The step that it is in."""
         return self._scope.step
+
+    def doubts(self, thread_id: str) -> tuple[Doubt, ...]:
+        """What a person is asked about: this effect of that thread, and others of the step that need them."""
+        effects = self._thread.fold.effects.by_key
+        others = [key for key in self.others_in_doubt if standing.needs_person(effects[key])]
+        mine = [Doubt(self._thread.store, self.thread_id, key) for key in others]
+        return (Doubt(self._thread.store, thread_id, self.key), *mine)
 
     @property
     def others_in_doubt(self) -> list[str]:

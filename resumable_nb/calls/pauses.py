@@ -22,7 +22,8 @@ def in_doubt(attempt: Attempt, found: Effect, thread_id: str) -> Paused:
     return Paused(
         f"`{attempt.name}` with the key `{attempt.key}` was started{where} at {when}, and nobody knows whether it "
         f"happened. It was not run again. Look outside, then say what you found: {_commands(attempt, thread_id)} Then "
-        f"run this step again.{also}"
+        f"run this step again.{also}",
+        doubts=attempt.doubts(thread_id),
     )
 
 
@@ -50,7 +51,8 @@ def may_still_run(attempt: Attempt, opener: Opener, thread_id: str) -> Paused:
         lives = f"started by {opener.told}, which still runs and may be doing it now"
         then = "Wait for it to end, or end that process: restart that kernel. Then"
     return Paused(
-        f"`{attempt.name}` with the key `{attempt.key}` was {lives}. It was not run here. {then} run this step again."
+        f"`{attempt.name}` with the key `{attempt.key}` was {lives}. It was not run here. {then} run this step again.",
+        doubts=attempt.doubts(thread_id) if opener.runs_elsewhere is None else (),
     )
 
 
@@ -69,7 +71,8 @@ def gone(attempt: Attempt, found: Effect) -> Paused:
     return Paused(
         f"`{attempt.name}` with the key `{attempt.key}` was done (row {found.started.seq}), and `verify=` says that it "
         f"does not stand any more. It was not run again. If it shall be, or if it stands after all: "
-        f"{_commands(attempt, attempt.thread_id)} Then run this step again."
+        f"{_commands(attempt, attempt.thread_id)} Then run this step again.",
+        doubts=attempt.doubts(attempt.thread_id),
     )
 
 

@@ -33,10 +33,13 @@ _declared: dict[str, EffectRules] = {}
 
 def declare(rules: EffectRules) -> None:
     """An effect is declared; anew, as by running its cell again, it replaces the one of that name."""
-    if rules.lookup is not None or rules.verify is not None:
-        _declared[rules.name] = rules
-    else:
-        _declared.pop(rules.name, None)
+    _declared[rules.name] = rules
+
+
+def needs_person(effect: Effect) -> bool:
+    """Whether only a person can say what became of it."""
+    rules = _declared.get(effect.started.name or "")
+    return bool(effect.facts.get("gone")) or rules is None or (rules.lookup is None and not rules.idempotent)
 
 
 def may_be_doing_it(thread: Thread, found: Effect, thread_id: str) -> Opener | None:
@@ -108,7 +111,10 @@ def told(ground: Scope, effect: Effect, *, stands: bool) -> None:
         resume.stands(key)
         return
     ground.thread.append(receipts.completing(effect, "lost", {"why": GONE, "gone": True}))
-    resume.does_not_stand(key)
+    is_of_others = ground.step != effect.started.step
+    resume.does_not_stand(
+        receipts.Doubt(ground.thread.store, ground.thread.thread_id, key, effect.started.step if is_of_others else None)
+    )
     ground.notice(
         f"`{effect.started.name}` with the key `{key}` was done by step `{effect.started.step}`, and verify= says that "
         f"it does not stand any more. It was not run again. If it shall be: `%resumable settle {json.dumps(key)} "

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 from resumable_nb.calls import approval
 from resumable_nb.errors import Paused, ResumableError, StepError, UsageError
-from resumable_nb.notebook import source
+from resumable_nb.notebook import doubt, source
 from resumable_nb.notebook.capture import Tee
 from resumable_nb.notebook.failures import handle_groups, leave_groups, main_error
 from resumable_nb.notebook.gate import GateDesk
@@ -33,6 +33,7 @@ from resumable_nb.notebook.summary import summary
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
 
+    from resumable_nb.receipts import Doubt
     from resumable_nb.resuming import Line
     from resumable_nb.step import Decision, Kernel
     from resumable_nb.thread import Thread
@@ -231,6 +232,7 @@ class Extension:
         self._wakeup.start()
         unsaved = is_step and order.origin == "file" and all(c.cell_id != cell.cell_id for c in order.cells)
         self.say([run.decision.line, UNSAVED if unsaved else ""])
+        self._ask_about([], bool(run.request.metadata.get("runner")))
         if run.decision.action == "run":
             run.tee = Tee(self.shell, run.request.msg_id)
             run.tee.start()
@@ -299,12 +301,15 @@ class Extension:
         run, self._run = self._run, None
         assert run is not None
         self._wakeup.stop()
-        if isinstance(error, Paused) and error.question is not None and not run.request.metadata.get("runner"):
+        is_headless = bool(run.request.metadata.get("runner"))
+        if isinstance(error, Paused) and error.question is not None and not is_headless:
             self._gates.show(error.question)
         kernel = run.kernel if run.kernel is self.kernel else None
         if kernel is not None and error is not None:
             with self._telling():
                 self.say(kernel.fail(error))
+        with self._telling():
+            self._ask_about([] if not isinstance(error, Paused) or is_headless else error.doubts, is_headless)
         if run.tee is None:
             return
         outputs = run.tee.stop()
@@ -325,6 +330,20 @@ class Extension:
             self.say([CHANGED_WHILE_OPENING])
 
     # ------------------------------------------------------------------ showing
+    def _ask_about(self, doubts: Iterable[Doubt], is_headless: bool) -> None:  # noqa: FBT001
+        """Show panels for effects that a person has to settle, and for those that no step stops for."""
+        kernel = self.kernel
+        if kernel is None:
+            return
+
+        def then() -> None:
+            with contextlib.suppress(ResumableError):  # the next cell says what is wrong with the store
+                kernel.thread.session.refresh()
+                kernel.thread.resume.show()
+
+        for found in [*doubts, *kernel.thread.resume.to_ask()]:
+            doubt.show(self.shell, found, is_headless=is_headless, then=then)
+
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
         """Show an error of the library's as a line, where no cell can raise it."""

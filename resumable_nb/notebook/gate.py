@@ -18,8 +18,8 @@ from resumable_nb import payloads
 from resumable_nb.errors import AlreadyDecided, Misfit, ResumableError
 from resumable_nb.gates import Gate, decide, how_to_decide
 from resumable_nb.notebook.editor import Part, editor_of
-from resumable_nb.notebook.outputs import OURS
 from resumable_nb.notebook.panels import Panel, escape
+from resumable_nb.notebook.shown import BOX, TEXT, Shown, old_note
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from resumable_nb.asking import Question
 
 LOOK_EVERY_S = 1.0
-WIDGET = "application/vnd.jupyter.widget-view+json"
 _CLICKS_ARRIVE_WHILE_AWAITING = (7, 4)
-_BOX = {"border": "1px solid var(--jp-border-color2,#bbb)", "padding": ".5em .8em", "max_width": "60em"}
-_TEXT = "font-family:var(--jp-code-font-family,monospace);white-space:pre-wrap;overflow-wrap:anywhere;max-height:24em;"
-_TEXT += "overflow:auto;line-height:1.4"
 
 
 class GatePanel:
@@ -49,8 +45,9 @@ class GatePanel:
 
         self.question, self.gate, self._on_decided = question, gate, on_decided
         self._goes_on = goes_on
+        self.on_end: Callable[[str], object] = lambda _: None
         self.title = widgets.HTML(f"<b>{escape(gate.message)}</b><div>{escape(gate.name)} waits for a decision.</div>")
-        self.payload = widgets.HTML(f'<pre style="{_TEXT}">{escape(payloads.shown(gate.payload))}</pre>')
+        self.payload = widgets.HTML(f'<pre style="{TEXT}">{escape(payloads.shown(gate.payload))}</pre>')
         self.editor: Part | None = None
         self.comment = widgets.Text(
             placeholder="Comment (the step and the model can read it)", layout={"width": "auto"}
@@ -60,7 +57,8 @@ class GatePanel:
         self.edit = widgets.Button(description="Edit", tooltip="Change what is to be approved")
         self.said = widgets.HTML()
         buttons = widgets.HBox([self.approve, self.reject, *([self.edit] if gate.editable else [])])
-        self.box = widgets.VBox([self.title, self.payload, self.comment, buttons, self.said], layout=_BOX)
+        self.old = old_note()
+        self.box = widgets.VBox([self.title, self.payload, self.comment, buttons, self.said, self.old], layout=BOX)
         self.approve.on_click(lambda _: self.decide(approve=True))
         self.reject.on_click(lambda _: self.decide(approve=False))
         self.edit.on_click(lambda _: self._toggle_editor())
@@ -125,6 +123,8 @@ class GatePanel:
             self.editor.disable()
         self.title.value = f"<b>{escape(self.gate.message)}</b>"
         self.said.value = escape(told)
+        self.old.layout.display = "none"
+        self.on_end(told)
         self._on_decided()
 
 
@@ -152,12 +152,12 @@ class GateDesk:
     def _show(
         self, question: Question, gate: Gate, *, goes_on: bool, on_decided: Callable[[], None]
     ) -> GatePanel | None:
-        data = self._as_text(question, gate).data()
         panel = None
         if not self._is_headless() and getattr(self._shell, "kernel", None) is not None:
             panel = GatePanel(question, gate, goes_on=goes_on, on_decided=on_decided)
-            data[WIDGET] = {"version_major": 2, "version_minor": 0, "model_id": panel.box.model_id}  # type: ignore[assignment]
-        self._shell.display_pub.publish(data, metadata={OURS: {"says": "gate"}})
+        shown = Shown(self._shell, "gate", self._as_text(question, gate), panel and panel.box)
+        if panel is not None:
+            panel.on_end = lambda told: shown.stand_for(Panel(f"{gate.name}: {told}", [gate.message]))
         return panel
 
     @staticmethod
