@@ -18,6 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _THREADS = 8
+_SHOWN_EACH = 200  # items that are shown one by one; more would take long, and the bar shows the others as it does
 
 
 def track(iterable: Iterable[T], *, desc: str | None = None, total: int | None = None) -> Iterator[T]:
@@ -43,9 +44,12 @@ def track(iterable: Iterable[T], *, desc: str | None = None, total: int | None =
             if replaying and run is not None and run.thread.session.head == head:  # nothing was written: all recorded
                 bar.initial += 1
                 bar.start_t = time.time()
+                bar.update(1)
+                if bar.n <= _SHOWN_EACH:  # the next item may be a long one: the bar says before it what is done
+                    bar.refresh()
             else:
                 replaying = False
-            bar.update(1)
+                bar.update(1)
 
 
 def map(fn: Callable[[T], R], items: Iterable[T], *, executor: Executor | None = None) -> list[R]:  # noqa: A001

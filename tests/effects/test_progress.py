@@ -202,6 +202,7 @@ def test_the_bar_starts_at_what_is_done(db: Path, kind: str, monkeypatch: pytest
     import tqdm.auto
 
     bars: list[Any] = []
+    seen: list[str] = []
 
     class Bar(tqdm.std.tqdm):  # type: ignore[type-arg]  # to look at the real one
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -215,6 +216,7 @@ def test_the_bar_starts_at_what_is_done(db: Path, kind: str, monkeypatch: pytest
         for n in track([1, 2, 3, 4]):
             if n == 3 and len(bars) == 1:
                 raise Broken
+            seen.append(bars[-1].fp.getvalue().rpartition("|")[2].split()[0])
             act(n)
 
     with pytest.raises(Broken):
@@ -222,6 +224,7 @@ def test_the_bar_starts_at_what_is_done(db: Path, kind: str, monkeypatch: pytest
     step(db, body)
 
     assert [(bar.initial, bar.n, bar.total) for bar in bars] == [(0, 2, 4), (2, 4, 4)]
+    assert seen[2:5] == ["0/4", "1/4", "2/4"]  # before each item of the second run, up to the first new one
     assert CALLS == [1, 2, 3, 4]
 
 
