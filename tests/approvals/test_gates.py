@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,9 +35,20 @@ class Part:
     hours: float
 
 
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a new thread: a copy takes a third of the time of making one."""
+    path = tmp_path_factory.mktemp("new") / "t.duckdb"
+    with resumable_nb.open("t", db=path, query="q") as made:
+        pass
+    made.store.close()
+    return path
+
+
 @pytest.fixture
-def thread(tmp_path: Path) -> Iterator[Thread]:
-    with resumable_nb.open("t", db=tmp_path / "t.duckdb", query="q") as opened:
+def thread(new: Path, tmp_path: Path) -> Iterator[Thread]:
+    shutil.copy(new, tmp_path)
+    with resumable_nb.open("t", db=tmp_path / "t.duckdb") as opened:
         yield opened
 
 
