@@ -11,11 +11,10 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.manager import start_new_kernel
+from kernels import in_new_kernel
 
 sys.path.append(str(Path(__file__).parent.parent))  # the server of the tests
 
@@ -47,24 +46,8 @@ def fill(db: Path) -> None:
 
 def measured(cell: str) -> tuple[float, set[str]]:
     """Seconds that a cell takes in a new kernel, and which heavy packages are loaded then."""
-    said: list[str] = []
-
-    def hear(message: dict[str, Any]) -> None:
-        if message["msg_type"] == "stream":
-            said.append(message["content"]["text"])
-
-    manager, client = start_new_kernel()
-    try:
-        began = time.perf_counter()
-        reply = client.execute_interactive(cell, output_hook=lambda _: None)
-        took = time.perf_counter() - began
-        if reply["content"]["status"] != "ok":
-            raise RuntimeError(f"{reply['content']['ename']}: {reply['content']['evalue']}")
-        client.execute_interactive(LOADED, output_hook=hear)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-    return took, set("".join(said).split())
+    (took, _), (_, loaded) = in_new_kernel(cell, LOADED)
+    return took, set(loaded.split())
 
 
 def main(times: int) -> None:

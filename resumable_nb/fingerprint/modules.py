@@ -115,6 +115,11 @@ def _spec(name: str) -> ModuleSpec | None:
         folders = list(parent.submodule_search_locations)
     try:
         return PathFinder.find_spec(name, folders)
+    except KeyError:  # a namespace package inside one that is not imported: importlib wants that one in sys.modules
+        spec = ModuleSpec(name, None, is_package=True)
+        inside = [Path(folder, name.rpartition(".")[2]) for folder in folders or ()]
+        spec.submodule_search_locations = [str(folder) for folder in inside if folder.is_dir()]
+        return spec
     except (ImportError, ValueError, OSError):  # a broken entry of sys.path
         return None
 

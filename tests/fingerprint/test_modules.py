@@ -102,6 +102,20 @@ def test_a_folder_without_init(project):
     assert project.digest("space.part") != before
 
 
+def test_a_folder_without_init_in_another(project):
+    """A namespace package inside one is looked into, whether or not the outer one is imported."""
+    path = project.folder / "outer" / "inner" / "part.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("N = 1")
+    project.write(helpers="def use():\n    import outer.inner.part")
+    before = project.digest()
+    path.write_text("N = 2")
+    os.utime(path, (0, 1_700_000_000))
+    importlib.invalidate_caches()
+
+    assert before is not None and project.digest() != before
+
+
 def test_the_source_counts_as_it_was_loaded(project):
     """An edit of a file does not change the module that is loaded, until it is reloaded."""
     project.write(helpers="N = 1")
