@@ -144,6 +144,51 @@ def demo(folder: Path | None, *, live: bool, kill: bool) -> int:
     return code
 
 
+@cli.command()
+@click.argument("notebook", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--all", "everywhere", is_flag=True, help="Kill it at every boundary.")
+@click.option("--sample", type=click.IntRange(0), default=40, show_default=True, help="Kill it at so many boundaries.")
+@click.option("--random", type=click.IntRange(0), default=0, help="Kill it at so many moments besides, by the clock.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Which moments are drawn.")
+@click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, help="Trials at the same time.")
+@click.option("--live", is_flag=True, help="Let each trial ask the real model anew: this costs money.")
+@click.option("--judge", metavar="MODULE:FUNCTION", help="Gets two final states; True if they mean the same.")
+@click.option(
+    "--before",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Run this version of it until the kill: an edit while it was dead.",
+)
+@click.option("--approve", type=click.Choice(["all"]), default="all", help="How gates are answered: yes to all.")
+@click.option("--thread", metavar="ID", help="Outranks its thread.")
+@click.option("-p", "parameters", nargs=2, multiple=True, metavar="NAME VALUE", help="As for `run`.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=300, show_default=True, help="Seconds for one cell."
+)
+@click.option(
+    "--db",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="verify.duckdb",
+    show_default=True,
+    help="The store that keeps the results.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for report.md and report.html.  [default: NOTEBOOK with .verify]",
+)
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML, for CI.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep all trials in this new folder.")
+def verify(notebook: Path, **options: Any) -> int:
+    """Prove where NOTEBOOK is and is not resumable: it is killed at its durable boundaries, resumed, and judged.
+
+    Its effects act on a ledger, its questions are answered by a recording of one run. Exit code 1 when a check fails.
+    """
+    from resumable_nb.verify.command import run_verify
+
+    code: int = run_verify(notebook, say=click.echo, **options)
+    return code
+
+
 # ---------------------------------------------------------------------- looking
 @cli.command()
 @_DB

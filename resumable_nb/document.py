@@ -45,12 +45,7 @@ class Document:
             UsageError: the one cannot be read, or the other not written.
         """
         source = notebook.absolute()
-        try:
-            content = _parse(source.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UsageError(f"{source} cannot be read: {error.strerror}.") from error
-        except (ValueError, nbformat.ValidationError) as error:
-            raise UsageError(f"{source} is no notebook that can be read: {one_line(str(error), 200)}") from error
+        content = cells_of(source)
         for cell in content.cells:
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
@@ -105,6 +100,20 @@ class Document:
         cell, step = self.content.cells[index], self.step(index)
         what = f"step `{step}`" if step else f"`{one_line(cell.source.strip().partition(chr(10))[0], 40)}`"
         return f"cell {index + 1} of {len(self.content.cells)} ({what}, id {one_line(cell.id)})"
+
+
+def cells_of(notebook: Path) -> Any:
+    """What a notebook holds, in format 4.5.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return _parse(notebook.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{notebook} cannot be read: {error.strerror}.") from error
+    except (ValueError, nbformat.ValidationError) as error:
+        raise UsageError(f"{notebook} is no notebook that can be read: {one_line(str(error), 200)}") from error
 
 
 def _mode(path: Path) -> int:

@@ -63,6 +63,23 @@ class Run:
         return EXIT_CODES[self.outcome]
 
 
+@dataclass(frozen=True)
+class Look:
+    """What a verifier wants of a run. Its kernels end by SIGKILL, as in a crash, not by closing their thread.
+
+    Attributes:
+        each: Python that is evaluated in the kernel after each cell that ended well; it changes nothing.
+        last: the same, in place of it, after the last cell.
+        told: gets what the expression gave, as text.
+        began: gets the process number of each kernel.
+    """
+
+    each: str
+    last: str
+    told: Callable[[str], None]
+    began: Callable[[int], None]
+
+
 def run_notebook(
     notebook: Path,
     *,
@@ -74,6 +91,7 @@ def run_notebook(
     cell_timeout_s: float | None = None,
     env: Mapping[str, str] | None = None,
     say: Callable[[str], None] = print,
+    look: Look | None = None,
 ) -> Run:
     """Run all cells in a fresh kernel; start again with a new kernel when it dies.
 
@@ -92,6 +110,7 @@ def run_notebook(
         env: the kernel's environment; without it, this process's. `RESUMABLE_NB_FAILPOINT` in it is for the first
             kernel only: it kills once, and a kernel started after it must get past that point.
         say: told one line per cell and per restart.
+        look: for a verifier, who looks into the kernel after each cell.
 
     Raises:
         UsageError: there is no such notebook, or it cannot be read.
@@ -107,7 +126,9 @@ def run_notebook(
         environment["RESUMABLE_NB_DB"] = str(db)
     if environment.get("RESUMABLE_NB_DB"):
         environment["RESUMABLE_NB_DB"] = str(Path(environment["RESUMABLE_NB_DB"]).absolute())
-    runner = _Runner(document, environment, max_restarts=max_restarts, cell_timeout_s=cell_timeout_s, say=say)
+    runner = _Runner(
+        document, environment, max_restarts=max_restarts, cell_timeout_s=cell_timeout_s, say=say, look=look
+    )
     return asyncio.run(runner.run())
 
 
@@ -154,13 +175,25 @@ def _kernel_manager(name: str) -> AsyncKernelManager:
 class _Client(NotebookClient):
     """One kernel's way through the notebook."""
 
-    def __init__(self, document: Document, *, cell_timeout_s: float | None, on_signal: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        document: Document,
+        *,
+        cell_timeout_s: float | None,
+        on_signal: Callable[[], None],
+        end: Literal["graceful", "immediate"] = "graceful",
+    ) -> None:
         name = document.content.metadata.get("kernelspec", {}).get("name") or "python3"
         manager = _kernel_manager(name)
         manager.session = _PlacedSession(parent=manager)
         folder = {"metadata": {"path": str(document.source.parent)}}
         super().__init__(
-            document.content, km=manager, resources=folder, timeout_func=lambda _: cell_timeout_s, log=_log
+            document.content,
+            km=manager,
+            resources=folder,
+            timeout_func=lambda _: cell_timeout_s,
+            log=_log,
+            shutdown_kernel=end,
         )
         self.on_cell_error = lambda cell, **_: document.failed.add(cell.id)
         self.owns_km = True  # the kernel ends with this client, although we made its manager
@@ -185,6 +218,19 @@ class _Client(NotebookClient):
         if self.kc is not None:
             with contextlib.suppress(TimeoutError, DeadKernelError):
                 await asyncio.wait_for(self.async_wait_for_reply(self.kc.kernel_info()), _SETTLE_S)
+
+    @property
+    def pid(self) -> int:
+        """The kernel's process; 0 where it is not known, as for one on another machine."""
+        return int(getattr(self.km and self.km.provisioner, "pid", 0) or 0)
+
+    async def evaluate(self, expression: str) -> str:
+        """What an expression gives in the kernel, as text; "" where it raises. No cell has run by this."""
+        assert self.kc is not None  # this runs within `async_setup_kernel`
+        asked = self.kc.execute("", silent=True, store_history=False, user_expressions={"found": expression})
+        reply = await self.async_wait_for_reply(asked)
+        found = (reply or {}).get("content", {}).get("user_expressions", {}).get("found", {})
+        return str(found.get("data", {}).get("text/plain", ""))
 
     async def cause_of_death(self) -> str:
         """How the kernel's process ended, such as " by SIGKILL"; "" where the system does not say."""
@@ -214,6 +260,7 @@ class _Runner:
     max_restarts: int
     cell_timeout_s: float | None
     say: Callable[[str], None]
+    look: Look | None = None
     deaths: list[str] = field(default_factory=list)
     stopping: bool = False
     client: _Client | None = None
@@ -254,12 +301,19 @@ class _Runner:
 
     async def _one_kernel(self) -> Run:
         env = self.env if not self.deaths else {k: v for k, v in self.env.items() if k != "RESUMABLE_NB_FAILPOINT"}
-        self.client = _Client(self.document, cell_timeout_s=self.cell_timeout_s, on_signal=self.on_signal)
+        self.client = _Client(
+            self.document,
+            cell_timeout_s=self.cell_timeout_s,
+            on_signal=self.on_signal,
+            end="immediate" if self.look else "graceful",
+        )
         started = False
         self.document.failed.clear()
         try:
             async with self.client.async_setup_kernel(env=env):
                 started = True
+                if self.look is not None:
+                    self.look.began(self.client.pid)
                 return await self._all_cells(self.client)
         except RuntimeError as error:
             if self.stopping:
@@ -288,6 +342,9 @@ class _Runner:
         how, run = "ok", None
         try:
             await client.async_execute_cell(cell, index)
+            if self.look is not None and cell.cell_type == "code":
+                is_last = not any(c.cell_type == "code" for c in self.document.content.cells[index + 1 :])
+                self.look.told(await client.evaluate(self.look.last if is_last else self.look.each))
         except CellExecutionError as error:
             run = self._raised(label, error)
             how = run.outcome

@@ -22,6 +22,7 @@ from resumable_nb.calls.arguments import Arguments, digest_of, namespace_of, tex
 from resumable_nb.calls.courses import Asked, Course, driven, driven_async
 from resumable_nb.calls.family import newest_of_relatives
 from resumable_nb.calls.off_loop import off_loop
+from resumable_nb.calls.rehearsal import Rehearsal, act, check
 from resumable_nb.calls.rules import KEY, EffectRules
 from resumable_nb.calls.turns import turn, turn_async
 from resumable_nb.errors import StateError, ThreadTakenOver, UsageError
@@ -48,6 +49,7 @@ def effect(
     not_done: tuple[type[BaseException], ...] | type[BaseException] = (),
     verify: Callable[[Any], Any] | None = None,
     approve: str | None = None,
+    rehearsal: Rehearsal = False,
 ) -> Callable[[F], F]:
     """Declare a function that changes something outside: it runs once for each key in a thread and all its forks.
 
@@ -71,6 +73,9 @@ def effect(
             skipped, and at the latest before the first new call. If not, it is in doubt: that is said, a step that
             asks for it stops, and a person says what shall be. It is never just repeated.
         approve: a question with the arguments in `{}`, put to a person before the call, about exactly these arguments.
+        rehearsal: what stands in for it under `resumable-nb verify`, which changes nothing outside. True: its ledger,
+            in place of the function, of `lookup` and of `verify`. A function of the arguments: the same, and this gives
+            the receipt (JSON values). "own": the function itself, which goes where `RESUMABLE_NB_LEDGER` says.
 
     Raises:
         UsageError: On decorating, if this does not fit; on calling, outside any step, or if its receipt could surely
@@ -79,7 +84,7 @@ def effect(
     errors = not_done if isinstance(not_done, tuple) else (not_done,)
 
     def decorate(function: F) -> F:
-        rules = EffectRules(function, key, lookup, idempotent, errors, verify, approve)
+        rules = EffectRules(function, key, lookup, idempotent, errors, verify, approve, rehearsal)
         standing.declare(rules)
         wrapper = functools.wraps(function)(_async_wrapper(rules) if rules.is_async else _sync_wrapper(rules))
         wrapper.__signature__ = rules.signature  # type: ignore[attr-defined]  # what `inspect.signature` looks for
@@ -118,6 +123,7 @@ def _async_wrapper(rules: EffectRules) -> Callable[..., Any]:
 
 
 def _running_step(rules: EffectRules) -> Scope:
+    check(rules)
     running = scope()
     if running is None or running.step is None:
         where = "no thread is open" if running is None else "no step is running"
@@ -266,16 +272,23 @@ class Attempt:
     def _run(self) -> Any:
         args, kwargs = self._arguments_for_the_call()
         passing("effect.call.before")
-        receipt = self._rules.function(*args, **kwargs)
+        receipt = self._rehearse() if self._rules.ledger else self._rules.function(*args, **kwargs)
         passing("effect.call.after")
         return receipt
 
     async def _run_async(self) -> Any:
         args, kwargs = self._arguments_for_the_call()
         passing("effect.call.before")
-        receipt = await self._rules.function(*args, **kwargs)
+        if self._rules.ledger:
+            receipt = await off_loop(self._rehearse)
+        else:
+            receipt = await self._rules.function(*args, **kwargs)
         passing("effect.call.after")
         return receipt
+
+    def _rehearse(self) -> Any:
+        assert self._rules.ledger is not None
+        return act(self._rules.ledger, self._rules, self.key, self._arguments)
 
     # ------------------------------------------------------------------ rows
     def _start(self) -> None:

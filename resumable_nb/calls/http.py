@@ -17,6 +17,7 @@ import httpx2
 import tenacity
 
 from resumable_nb.calls import accounts, retries
+from resumable_nb.calls.http_rehearsal import answering, answering_async
 from resumable_nb.calls.matching import public_query, question
 from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.calls.protocol import current_scope
@@ -48,7 +49,7 @@ class JournalTransport(httpx2.BaseTransport):
     """
 
     def __init__(self, inner: httpx2.Client, *, max_retries: int = retries.DEFAULT_MAX_RETRIES) -> None:
-        self.inner, self.max_retries = inner, max_retries
+        self.inner, self.max_retries = answering(inner), max_retries
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """The recorded answer, or the live one, which is recorded then."""
@@ -105,7 +106,7 @@ class AsyncJournalTransport(httpx2.AsyncBaseTransport):
     """
 
     def __init__(self, inner: httpx2.AsyncClient, *, max_retries: int = retries.DEFAULT_MAX_RETRIES) -> None:
-        self.inner, self.max_retries = inner, max_retries
+        self.inner, self.max_retries = answering_async(inner), max_retries
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The recorded answer, or the live one, which is recorded then."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from resumable_nb import values
 from resumable_nb.calls.arguments import name_of
+from resumable_nb.calls.rehearsal import Rehearsal, stands_in
 from resumable_nb.errors import UsageError
 from resumable_nb.scope import outside
 
@@ -30,6 +31,7 @@ class EffectRules:
     not_done: tuple[type[BaseException], ...]
     verify: Callable[[Any], Any] | None
     approve: str | None
+    rehearsal: Rehearsal = False
 
     def __post_init__(self) -> None:
         self.name = name_of(self.function)
@@ -39,6 +41,10 @@ class EffectRules:
         for label, asked in (("lookup", self.lookup), ("verify", self.verify)):
             if not self.is_async and inspect.iscoroutinefunction(asked):
                 raise UsageError(f"`{self.name}` is no `async def`, so its {label}= must be none either.")
+        self.ledger = stands_in(self.rehearsal)
+        if self.ledger is not None:
+            self.lookup = self.lookup and self.ledger.find
+            self.verify = self.verify and (lambda _receipt: True)  # what is in the ledger stands
         self.lookup, self.verify = asked_aside(self.lookup), asked_aside(self.verify)
         signature = inspect.signature(self.function)
         taken = signature.parameters

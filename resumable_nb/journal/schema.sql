@@ -162,6 +162,30 @@ SELECT thread_id, seq, ts, session_id, data->>'died' AS died_session_id, duratio
        CAST(data->>'share' AS DOUBLE) AS share, data
 FROM journal WHERE kind = 'recovery';
 
+CREATE VIEW verifications AS
+SELECT s.thread_id, s.seq, s.ts AS started_at, d.ts AS ended_at, s.name AS subject, coalesce(d.phase, 'started') AS phase,
+       CAST(d.data->>'points' AS BIGINT) AS points, CAST(d.data->>'trials' AS BIGINT) AS trials,
+       CAST(d.data->>'trials_passed' AS BIGINT) AS trials_passed,
+       CAST(d.data->'recovery_s'->>'median' AS DOUBLE) AS recovery_median_s,
+       CAST(d.data->'recovery_s'->>'p95' AS DOUBLE) AS recovery_p95_s,
+       CAST(d.data->'recovery_s'->>'worst' AS DOUBLE) AS recovery_worst_s,
+       CAST(d.data->'calls_again'->>'worst' AS DOUBLE) AS calls_again_worst,
+       CAST(d.data->>'completeness' AS DOUBLE) AS completeness, CAST(d.data->>'largest_loss' AS BIGINT) AS largest_loss,
+       CAST(d.data->>'readability' AS DOUBLE) AS readability, d.data->'versions' AS versions, s.data AS settings
+FROM journal s LEFT JOIN journal d ON d.thread_id = s.thread_id AND d.kind = 'verification' AND d.ref_seq = s.seq
+WHERE s.kind = 'verification' AND s.phase = 'started';
+
+CREATE VIEW verification_runs AS
+WITH r AS (
+    SELECT *, unnest(json_keys(data, '$.results')) AS criterion FROM journal WHERE kind = 'verification' AND phase = 'trial')
+SELECT thread_id, seq, run_seq AS verification_seq, ts, name AS point, occurrence AS nth, CAST(data->>'leg' AS INTEGER) AS leg,
+       data->>'about' AS about, CAST(data->>'reached' AS BOOLEAN) AS was_reached, criterion,
+       json_extract_string(data, '$.results."' || criterion || '".result') AS result,
+       nullif(json_extract_string(data, '$.results."' || criterion || '".why'), '') AS why,
+       CAST(data->>'recovery_s' AS DOUBLE) AS recovery_s, CAST(data->>'calls_done' AS BIGINT) AS calls_done,
+       CAST(data->>'calls_again' AS BIGINT) AS calls_again, CAST(data->>'share' AS DOUBLE) AS share, data->'versions' AS versions
+FROM r;
+
 -- The state after row s: the lineage as of the newest checkpoint at or before s or, where the newest row that changes the
 -- state is progress, the lineage as of its parent and the progress of its run up to s.
 CREATE MACRO state_at(t, s) AS TABLE
@@ -209,7 +233,7 @@ FROM journal d LEFT JOIN journal r ON r.thread_id = d.thread_id AND r.seq = d.re
 COMMENT ON TABLE journal IS 'Everything that happened, in order; rows are only ever added. All views are made from it.';
 COMMENT ON COLUMN journal.thread_id IS 'The piece of research, as its user named it';
 COMMENT ON COLUMN journal.seq IS 'Number of the row in its thread: 1, 2, 3, … without a gap';
-COMMENT ON COLUMN journal.kind IS 'thread, session, step, checkpoint, cell, llm, call, effect, approval, resource, recovery, notice, value or outputs';
+COMMENT ON COLUMN journal.kind IS 'thread, session, step, checkpoint, cell, llm, call, effect, approval, resource, recovery, notice, value, outputs or verification';
 COMMENT ON COLUMN journal.phase IS 'How far it is: started, done, failed, partial, lost, requested, approved, …; of a checkpoint, its origin';
 COMMENT ON COLUMN journal.ts IS 'When the row was written';
 COMMENT ON COLUMN journal.session_id IS 'The opening of the thread that wrote the row';
@@ -381,3 +405,42 @@ COMMENT ON COLUMN recoveries.calls_done IS 'LLM calls that were done when it res
 COMMENT ON COLUMN recoveries.calls_again IS 'Those that had to be done again';
 COMMENT ON COLUMN recoveries.share IS 'calls_again as a share of calls_done';
 COMMENT ON COLUMN recoveries.data IS 'What was probed, settled and done again, as JSON';
+
+COMMENT ON VIEW verifications IS 'One row per run of `resumable-nb verify`';
+COMMENT ON COLUMN verifications.thread_id IS 'The thread that keeps them: verify and the name of the notebook';
+COMMENT ON COLUMN verifications.seq IS 'Its row';
+COMMENT ON COLUMN verifications.started_at IS 'When it began';
+COMMENT ON COLUMN verifications.ended_at IS 'When it ended';
+COMMENT ON COLUMN verifications.subject IS 'What was verified';
+COMMENT ON COLUMN verifications.phase IS 'done, started, or lost (broken off)';
+COMMENT ON COLUMN verifications.points IS 'Durable boundaries that an uninterrupted run passes';
+COMMENT ON COLUMN verifications.trials IS 'How often it was killed and resumed';
+COMMENT ON COLUMN verifications.trials_passed IS 'Trials in which no check failed';
+COMMENT ON COLUMN verifications.recovery_median_s IS 'Seconds from the kill to the first new call: median';
+COMMENT ON COLUMN verifications.recovery_p95_s IS 'The same: 95 % are not longer';
+COMMENT ON COLUMN verifications.recovery_worst_s IS 'The same: the longest';
+COMMENT ON COLUMN verifications.calls_again_worst IS 'Calls that one kill made necessary again, at most';
+COMMENT ON COLUMN verifications.completeness IS 'Share of the contexts shown to a model that could be made again from the store, to the letter';
+COMMENT ON COLUMN verifications.largest_loss IS 'Answers, given or under way, that one kill lost at most';
+COMMENT ON COLUMN verifications.readability IS 'Share of the fields of the state that a person can read in SQL';
+COMMENT ON COLUMN verifications.versions IS 'Versions of everything, as JSON';
+COMMENT ON COLUMN verifications.settings IS 'How it was asked for, as JSON';
+
+COMMENT ON VIEW verification_runs IS 'One row per trial and check: killed once, resumed to its end, and judged';
+COMMENT ON COLUMN verification_runs.thread_id IS 'The thread that keeps them';
+COMMENT ON COLUMN verification_runs.seq IS 'The row of the trial';
+COMMENT ON COLUMN verification_runs.verification_seq IS 'The verification that it belongs to';
+COMMENT ON COLUMN verification_runs.ts IS 'When it was judged';
+COMMENT ON COLUMN verification_runs.point IS 'Where it was killed';
+COMMENT ON COLUMN verification_runs.nth IS 'At which passage; of `time`, after how many milliseconds';
+COMMENT ON COLUMN verification_runs.leg IS 'In which process of the run: how often a person had decided before';
+COMMENT ON COLUMN verification_runs.about IS 'What happened there';
+COMMENT ON COLUMN verification_runs.was_reached IS 'Whether the point was passed at all';
+COMMENT ON COLUMN verification_runs.criterion IS 'The check';
+COMMENT ON COLUMN verification_runs.result IS 'pass, fail or n/a';
+COMMENT ON COLUMN verification_runs.why IS 'What was wrong; NULL where nothing was';
+COMMENT ON COLUMN verification_runs.recovery_s IS 'Seconds from the kill to the first new call';
+COMMENT ON COLUMN verification_runs.calls_done IS 'Answers that were kept when it was killed';
+COMMENT ON COLUMN verification_runs.calls_again IS 'Calls that the kill made necessary again';
+COMMENT ON COLUMN verification_runs.share IS 'calls_again as a share of calls_done';
+COMMENT ON COLUMN verification_runs.versions IS 'Versions of everything, as JSON';

@@ -175,13 +175,13 @@ class Session:
             Place(self.thread_id, self.head + i, ts, self.session_id, self._writer) for i in range(1, len(new) + 1)
         ]
         values = [value for row, place in zip(new, places, strict=True) for value in rows.parameters(row, place)]
-        passing("journal.append.before")
+        passing("journal.append.before", new, places[0].seq)
         lease.heads.pop(self.thread_id, None)  # until the INSERT has returned, nobody knows
         try:
             lease.insert(con, _insert_sql(len(new)), values)
         except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
             raise _not_storable(con, new, error) from error
-        passing("journal.append.after")
+        passing("journal.append.after", new, places[0].seq)
         lease.acknowledge(len(new))
         for row, place in zip(new, places, strict=True):
             row.put(place)

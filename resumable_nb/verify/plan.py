@@ -1,0 +1,58 @@
+"""Where trials are killed: every durable boundary that the uninterrupted run passed, or a stated sample of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from resumable_nb.verify.subject import Ended, Point
+
+WAITING, TIME = "gate.waiting", "time"
+DECIDING = ("approval.decide.before", "approval.decide.after")
+
+
+def points(legs: Sequence[Ended]) -> list[Point]:
+    """All of them, in the order in which they were passed.
+
+    Args:
+        legs: the processes of the uninterrupted run; each but the last one ended waiting for a person. Killed while it
+            waits, and on both sides of the decision, are points too.
+    """
+    found = []
+    for leg, ended in enumerate(legs):
+        for passed in ended.passages:
+            about = passed.about
+            found.append(Point(name=passed.name, nth=passed.nth, leg=leg, about=about, is_marked=passed.is_marked))
+        if ended.outcome == "waiting":
+            found.append(Point(name=WAITING, leg=leg, is_marked=True))
+            found += [Point(name=name, leg=leg, is_marked=True) for name in DECIDING]
+    return found
+
+
+def sample(found: Sequence[Point], size: int | None) -> list[Point]:
+    """A sample of this size, spread evenly; always with the first, the last and both sides of effects, gates and steps.
+
+    Args:
+        found: all points, in order.
+        size: how many; more, if so many must be in it; None: all.
+    """
+    if size is None or len(found) <= size:
+        return list(found)
+    chosen = {0, len(found) - 1} | {place for place, point in enumerate(found) if point.is_marked}
+    others = [place for place in range(len(found)) if place not in chosen]
+    room = max(0, min(size - len(chosen), len(others)))
+    chosen |= {others[(2 * n + 1) * len(others) // (2 * room)] for n in range(room)}
+    return [found[place] for place in sorted(chosen)]
+
+
+def at_random(legs: Sequence[Ended], size: int, *, seed: int) -> list[Point]:
+    """Moments drawn evenly over the life of all processes of the uninterrupted run: killed by the clock, anywhere."""
+    draw, found = random.Random(seed), []  # noqa: S311 - repeatable on purpose
+    lives = [max(0.001, ended.ended_at - ended.began_at) for ended in legs]
+    for _ in range(size):
+        at = draw.uniform(0, sum(lives))
+        leg = 0
+        while at > lives[leg] and leg < len(lives) - 1:
+            at, leg = at - lives[leg], leg + 1
+        found.append(Point(name=TIME, nth=max(1, round(at * 1000)), leg=leg, about="ms, from outside"))
+    return found
