@@ -148,6 +148,7 @@ def demo(folder: Path | None, *, live: bool, kill: bool) -> int:
 @click.argument("notebook", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--all", "everywhere", is_flag=True, help="Kill it at every boundary.")
 @click.option("--sample", type=click.IntRange(0), default=40, show_default=True, help="Kill it at so many boundaries.")
+@click.option("--at", multiple=True, metavar="NAME[:N]", help="Kill it there instead, as a trial is named.")
 @click.option("--random", type=click.IntRange(0), default=0, help="Kill it at so many moments besides, by the clock.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Which moments are drawn.")
 @click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, help="Trials at the same time.")

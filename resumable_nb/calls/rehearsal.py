@@ -6,6 +6,8 @@
     GET  URL/keys/KEY      the receipt of a key, or 404
     POST URL/tokens        a new credential; acts that bring `Authorization: Bearer …` are refused when it is revoked
     GET  URL/tokens/TOKEN  200 while it is valid, else 404
+    DELETE URL/tokens      none of them is valid any more
+    GET  URL/acts          all acts, oldest first: effect, key, arguments, receipt
 """
 
 from __future__ import annotations
@@ -76,10 +78,21 @@ class Ledger:
         """Whether a credential is not revoked: a `probe=`."""
         return self._call(f"/tokens/{quote(token, safe='')}") is not None
 
-    def _call(self, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:
+    def revoke(self) -> None:
+        """No credential that was given out is valid any more."""
+        self._call("/tokens", method="DELETE")
+
+    def acts(self) -> list[dict[str, Any]]:
+        """All that was done, oldest first: effect, key, arguments and receipt of each."""
+        found: list[dict[str, Any]] = self._call("/acts")
+        return found
+
+    def _call(
+        self, path: str, body: object = None, headers: Mapping[str, str] | None = None, *, method: str | None = None
+    ) -> Any:
         data = None if body is None else json.dumps(body, default=repr).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
-        request = urllib.request.Request(self._url + path, data, sent)  # noqa: S310 - verify gives the URL
+        request = urllib.request.Request(self._url + path, data, sent, method=method)  # noqa: S310 - verify gives it
         try:
             with _opener().open(request, timeout=_TIMEOUT_S) as answer:
                 return json.load(answer)

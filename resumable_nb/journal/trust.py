@@ -47,7 +47,7 @@ _TABLE_NAMES = ("journal", "store_info")
 
 KNOWN = {
     "2.0.1": {
-        "39920093e3057c299888f2383f7fa77b93945228a193f110ce1ed5781584e6af",  # everything
+        "0a3882c6970e95d0b38692a3a334e5965f94389319618606f2a3bfa510005387",  # everything
         "776820faf108b42e2efd775b9b69ffe609d1ccc5fe02b065bcfcd7d53d1d3d22",  # the tables alone
     },
 }

@@ -123,6 +123,9 @@ def most_at_once(sent: tuple[Sent, ...]) -> int:
 # ---------------------------------------------------------------- checks: each gives "" for what it saw in order
 def _state_consistency(expected: Expected, trial: Injection) -> Iterator[str]:
     kept, resumed = trial.at_kill, trial.resumed[0]
+    if kept.trouble or trial.memory.trouble:
+        yield kept.trouble or trial.memory.trouble
+        return
     if trial.killed.acknowledged:
         missing = trial.killed.acknowledged - kept.rows
         yield f"{missing} rows were acknowledged before the kill and are not in the store" if missing > 0 else ""
@@ -181,10 +184,10 @@ def _same_result(expected: Expected, trial: Injection) -> Iterator[str]:
 def _gates_hold(expected: Expected, trial: Injection) -> Iterator[str]:
     if trial.point.name in (WAITING, DECIDING[0]):
         yield from _still_waits(trial)
-    for gate in trial.memory.gates:
-        if gate.decision == "dropped":
-            continue
-        decided = gate.decided_at
+    for place, gate in enumerate(trial.memory.gates):
+        if gate.decision == "dropped" and any(g.step == gate.step for g in trial.memory.gates[place + 1 :]):
+            continue  # it asks something else instead
+        decided = None if gate.decision == "dropped" else gate.decided_at
         behind = [c for c in trial.memory.checkpoints if c.step == gate.step and c.at > gate.at]
         early = decided is None or any(c.at < decided for c in behind)
         yield f"`{gate.step}` went on before anybody had decided" if early and behind else ""

@@ -45,6 +45,11 @@ def sample(found: Sequence[Point], size: int | None) -> list[Point]:
     return [found[place] for place in sorted(chosen)]
 
 
+def named(found: Sequence[Point], wanted: Sequence[str]) -> list[Point]:
+    """The points that are called `NAME` or `NAME:N`, in any process."""
+    return [point for point in found if point.name in wanted or f"{point.name}:{point.nth}" in wanted]
+
+
 def at_random(legs: Sequence[Ended], size: int, *, seed: int) -> list[Point]:
     """Moments drawn evenly over the life of all processes of the uninterrupted run: killed by the clock, anywhere."""
     draw, found = random.Random(seed), []  # noqa: S311 - repeatable on purpose

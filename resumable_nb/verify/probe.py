@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from resumable_nb import values
 from resumable_nb.errors import ResumableError
-from resumable_nb.fingerprint import fingerprint
+from resumable_nb.fingerprint import fingerprint, is_input
+from resumable_nb.gates import Answer
 
 if TYPE_CHECKING:
     from resumable_nb.thread import Thread
@@ -46,8 +47,14 @@ def kept_names(thread: Thread, namespace: dict[str, Any]) -> dict[str, str]:
     """Of the names that steps kept, those that are bound: a digest of what they hold."""
     records = [thread.fold.latest(cell_id) for cell_id in thread.fold.lineage]
     kept = {name for r in records if r is not None and r.cell.step for name in r.kept if name not in r.lost}
-    bound = sorted(kept & namespace.keys() - {"state", "thread"})
-    return {name: fingerprint(namespace[name], namespace=namespace, name=name).digest for name in bound}
+    bound = sorted(name for name in kept & namespace.keys() - {"state", "thread"} if is_input(name))
+    values_of = {name: _lasting(namespace[name]) for name in bound}
+    return {name: fingerprint(value, namespace=namespace, name=name).digest for name, value in values_of.items()}
+
+
+def _lasting(value: object) -> object:
+    """A value without who decided and when: in another trial that is another."""
+    return (value.approved, value.payload, value.comment) if isinstance(value, Answer) else value
 
 
 def contexts(thread: Thread) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from resumable_nb.errors import StoreError
 from resumable_nb.journal import Store
 from resumable_nb.verify.subject import Checkpoint, Gate, Memory
 from resumable_nb.verify.world import Answer
@@ -39,12 +40,15 @@ def remember(path: Path, wanted: str | None) -> Memory:
     """All that is judged of a store. No process has it open."""
     if not path.exists():
         return Memory()
-    store = Store.open(path, create=False)
     try:
-        thread = thread_of(store, wanted)
-        return Memory() if thread is None else _memory(store, thread)
-    finally:
-        store.close()
+        store = Store.open(path, create=False)
+        try:
+            thread = thread_of(store, wanted)
+            return Memory() if thread is None else _memory(store, thread)
+        finally:
+            store.close()
+    except StoreError as error:
+        return Memory(trouble=str(error))
 
 
 def _memory(store: Store, thread: str) -> Memory:

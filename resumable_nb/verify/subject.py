@@ -113,6 +113,7 @@ class Memory:
         gates: oldest first.
         renewed: for each resource that was used, the places (as of checkpoints) where it was acquired or stood a probe.
         live: places of first live calls, one for each process.
+        trouble: why the store cannot be read; "" if it can.
     """
 
     rows: int = 0
@@ -124,6 +125,7 @@ class Memory:
     gates: Sequence[Gate] = ()
     renewed: Mapping[str, Sequence[int]] = field(default_factory=dict)
     live: Sequence[int] = ()
+    trouble: str = ""
 
 
 @dataclass

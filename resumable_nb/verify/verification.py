@@ -38,6 +38,7 @@ class Settings:
 
     Attributes:
         sample: how many points; None: all of them. With `random` alone, 0.
+        at: names of points, in place of a sample: `NAME` or `NAME:N`.
         random: how many moments besides, drawn over the whole run; `seed` draws the same again.
         jobs: trials at the same time.
         is_live: trials ask the real model, not the recording.
@@ -46,6 +47,7 @@ class Settings:
     """
 
     sample: int | None = SAMPLE
+    at: Sequence[str] = ()
     random: int = 0
     seed: int = 0
     jobs: int = 2
@@ -163,7 +165,7 @@ def verify(
     with _folder(settings.folder) as folder, World() as world, _ending(subject.kernels):
         expected = _expected(subject, settings, folder, world, say)
         found = plan.points(expected.before.legs)
-        chosen = plan.sample(found, settings.sample) if settings.sample != 0 else []
+        chosen = _chosen(found, settings)
         chosen += plan.at_random(expected.before.legs, settings.random, seed=settings.seed)
         done = Verification(
             subject=subject.name,
@@ -178,6 +180,16 @@ def verify(
         done.judged = _trials(subject, expected, chosen, settings=settings, folder=folder, world=world, heard=heard)
     done.seconds = time.monotonic() - began
     return done
+
+
+def _chosen(found: Sequence[Point], settings: Settings) -> list[Point]:
+    if settings.at:
+        chosen = plan.named(found, settings.at)
+        if not chosen:
+            raise UsageError(f"--at {', '.join(settings.at)}: no such point is passed. There are: "
+                             f"{', '.join(dict.fromkeys(f'{p.name}:{p.nth}' for p in found))}.")  # fmt: skip
+        return chosen
+    return [] if settings.sample == 0 else plan.sample(found, settings.sample)
 
 
 def _refuse_undeclared(subject: NotebookSubject) -> None:

@@ -278,7 +278,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _ledger(self, trial: str, path: str, body: bytes) -> None:
         what, _, name = path.partition("/")
-        if self.command == "GET":
+        if self.command == "DELETE":
+            self._json(200, self.desk.control("revoke", {"trial": trial}))
+        elif self.command == "GET" and what == "acts":
+            self._json(200, self.desk.trial(trial).acts)
+        elif self.command == "GET":
             known = self.desk.trial(trial).tokens
             found = self.desk.find(trial, unquote(name)) if what == "keys" else known.get(unquote(name)) or None
             self._json(404 if found is None else 200, found)

@@ -34,6 +34,10 @@ CONTRACT = {
     "approvals": "thread_id seq ts step name payload_hash occurrence message payload phase decided_at who comment "
     "approved_payload",
     "recoveries": "thread_id seq ts session_id died_session_id duration_ms calls_done calls_again share data",
+    "verifications": "thread_id seq started_at ended_at subject phase points trials trials_passed recovery_median_s "
+    "recovery_p95_s recovery_worst_s calls_again_worst completeness largest_loss readability versions settings",
+    "verification_runs": "thread_id seq verification_seq ts point nth leg about was_reached criterion result why "
+    "recovery_s calls_done calls_again share versions",
 }
 
 

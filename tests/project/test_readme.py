@@ -25,7 +25,7 @@ BEGIN = "<!-- views: written by tests/project/test_readme.py from the comments i
 END = "<!-- end of views -->"
 VIEWS = (
     "threads", "sessions", "steps", "checkpoints", "state_changes", "findings", "llm_calls", "effects",
-    "approvals", "recoveries",
+    "approvals", "recoveries", "verifications", "verification_runs",
 )  # fmt: skip
 
 
