@@ -17,6 +17,7 @@ from resumable_nb.journal import Row
 if TYPE_CHECKING:
     from resumable_nb.scope import Scope
 
+_STATE_TOKENS = 2000
 _asking = threading.Lock()
 
 
@@ -32,6 +33,7 @@ class Question:
         payload: as the code gave it; None where it gave none.
         stored: the payload as JSON text.
         editable: whether the code gave a payload, which a person may edit.
+        state: without a payload, the state that the decision is for, as a person reads it; else "".
     """
 
     scope: Scope
@@ -41,6 +43,7 @@ class Question:
     payload: Any
     stored: str
     editable: bool
+    state: str
     blobs: dict[str, bytes] = field(default_factory=dict)
 
     @classmethod
@@ -58,7 +61,8 @@ class Question:
         hashed = json.dumps([message, json.loads(encoded.text)], sort_keys=True)
         key = hashlib.sha256(hashed.encode()).hexdigest()
         number = scope.number("approval", key)
-        return cls(scope, message, key, number, payload, encoded.text, payload is not None, encoded.blobs)
+        state = scope.thread.live.state.context(_STATE_TOKENS) if payload is None else ""
+        return cls(scope, message, key, number, payload, encoded.text, payload is not None, state, encoded.blobs)
 
     # ------------------------------------------------------------------ looking and asking
     def gate(self) -> Gate | None:

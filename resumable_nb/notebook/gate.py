@@ -44,10 +44,10 @@ class GatePanel:
         import ipywidgets as widgets
 
         self.question, self.gate, self._on_decided = question, gate, on_decided
-        self._goes_on = goes_on
+        self.goes_on = goes_on
         self.on_end: Callable[[str], object] = lambda _: None
         self.title = widgets.HTML(f"<b>{escape(gate.message)}</b><div>{escape(gate.name)} waits for a decision.</div>")
-        self.payload = widgets.HTML(f'<pre style="{TEXT}">{escape(payloads.shown(gate.payload))}</pre>')
+        self.payload = widgets.HTML(f'<pre style="{TEXT}">{escape(_asked_about(question, gate))}</pre>')
         self.editor: Part | None = None
         self.comment = widgets.Text(
             placeholder="Comment (the step and the model can read it)", layout={"width": "auto"}
@@ -108,8 +108,8 @@ class GatePanel:
         else:
             decision = decided.decision
             assert decision is not None
-            then = "The cell goes on." if self._goes_on else "Run the cell again, or Run All, to go on."
-            if not decision.approved and not self._goes_on:
+            then = "The cell goes on." if self.goes_on else "Run the cell again, or Run All, to go on."
+            if not decision.approved and not self.goes_on:
                 then = "The cell says so when it runs again."
             self.end(f"{decision}. {then}", shows_edited=decision.edited)
 
@@ -165,7 +165,7 @@ class GateDesk:
         thread = question.scope.thread
         how = how_to_decide(gate, store=thread.store, thread_id=thread.thread_id)
         magic = f"%resumable approve {json.dumps(gate.name, ensure_ascii=False)} --gate {gate.seq}"
-        lines = [gate.message, *payloads.shown(gate.payload).splitlines(), f"Decide with {how} or `{magic}`"]
+        lines = [gate.message, *_asked_about(question, gate).splitlines(), f"Decide with {how} or `{magic}`"]
         return Panel(f"{gate.name} waits for a decision", lines)
 
     async def decided(self, question: Question) -> None:
@@ -180,10 +180,15 @@ class GateDesk:
 
         with self._taking_clicks():
             panel = self._show(question, gate, goes_on=True, on_decided=on_decided)
-            while gate is not None and gate.waits:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(clicked.wait(), LOOK_EVERY_S)
-                gate = await asyncio.to_thread(question.look)
+            try:
+                while gate is not None and gate.waits:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(clicked.wait(), LOOK_EVERY_S)
+                    gate = await asyncio.to_thread(question.look)
+            except BaseException:  # Ctrl-C: a click decides for the next run
+                if panel is not None:
+                    panel.goes_on = False
+                raise
             if panel is not None and not clicked.is_set() and gate is not None:
                 panel.end(f"{gate.decision}. The cell goes on.")
 
@@ -199,6 +204,18 @@ class GateDesk:
             self._waiting -= 1
             if not self._waiting:
                 self._undo()
+
+
+def _asked_about(question: Question, gate: Gate) -> str:
+    """What a person says yes or no to: the payload; without one, the inputs of the cell and the state as it is now."""
+    if gate.editable:
+        return payloads.shown(gate.payload)
+    inputs = {name: facts["value"] for name, facts in gate.payload.get("inputs", {}).items() if facts}
+    lines = ["It holds for the code of this cell, its inputs and the state as it is now."]
+    if "code" not in gate.payload:
+        lines = ["It holds for the state as it is now."]
+    lines += [f"{name} = {value}" for name, value in inputs.items()]
+    return "\n".join([*lines, "", question.state]).rstrip()
 
 
 def _nothing() -> None:

@@ -129,6 +129,20 @@ def test_a_click_decides_for_the_next_run(nb: Screen) -> None:
     assert approvals(nb) == [("approved", "Plan?", "shorter")]
 
 
+def test_a_gate_without_a_payload_shows_what_it_is_about(nb: Screen) -> None:
+    """Not hashes: the inputs of the cell, and the state as it is where the question stands."""
+    inner = "%%resumable s\nstate.update(findings=['bees <b>dance</b>'])\nfrom resumable_nb import approve\napprove('Go on?')"
+    start(nb, n="n = 1", s='%%resumable s --approve "Send it?"\nx = n')
+    before = panels(nb.run_all()["s"])[0]
+    nb.cells["s"] = inner
+    nb.save()
+    within = panels(nb.run_all()["s"])[0]
+
+    assert "its inputs and the state as it is now.\n  n = 1\n" in before["text/plain"]
+    assert "bees <b>dance</b>" in within["text/plain"]
+    assert "<b>dance" not in within["text/html"]
+
+
 @pytest.mark.parametrize("head", ["", "%%resumable s\n"], ids=["ordinary cell", "step"])
 def test_a_cell_that_awaits_goes_on_by_a_click(nb: Screen, head: str) -> None:
     """`await approval(…)` waits, takes the click that comes, and goes on by itself; a restart asks no more."""
@@ -171,6 +185,8 @@ def test_a_wait_that_is_interrupted_or_killed_still_waits(nb: Screen) -> None:
     wait_for_panel(nb, sent)
     nb.manager.interrupt_kernel()
     assert nb.result(sent).error.startswith(("KeyboardInterrupt", "CancelledError"))
+    nb.execute(CLICK, store_history=False)
+    assert nb.value("_panel().goes_on") is False  # a click would be for the next run
     wait_for_panel(nb, nb.send(nb.cells["a"], "a"))
     nb.restart()
     nb.run("open", "i")

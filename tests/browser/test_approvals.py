@@ -48,8 +48,9 @@ class Trip(BaseModel):
     travel_class: Literal["first", "second"] = "second"
     price: float | None = None
     legs: list[Leg]
+    more: dict = {"<u>key</u>": "<u>value</u>"}
 
-trip = Trip(name="Conference <b>on</b> bees", start="2025-05-01", legs=[Leg(to="Lyon", km=900), Leg(to="Rome", km=1100)])
+trip = Trip(name="Conference <u>on</u> bees", start="2025-05-01", legs=[Leg(to="Lyon", km=900), Leg(to="Rome", km=1100)])
 print("booked", approve("Book it?", trip).payload)"""
 FORM_CELLS = CELLS | {"open": CELLS["open"].replace("gates", "trip"), "plan": FORM}
 TICKETS = "02_effects_and_approvals.ipynb"
@@ -160,6 +161,8 @@ def test_a_form_shows_what_is_wrong_and_a_no_stops(jupyter: Lab) -> None:
     cell.get_by_text("Nothing was decided: see what is marked above.").wait_for(timeout=60_000)
     jupyter.screenshot("form-1-wrong.png")
     assert kilometres.input_value() == "9000"
+    assert cell.locator(".jp-OutputArea label", has_text="<u>key</u>").is_visible()
+    assert cell.locator(".jp-OutputArea u").count() == 0  # names of fields are text too
     assert approvals(jupyter.work, "trip") == [("waiting", None, None)]
 
     comment = cell.get_by_placeholder("Comment")
