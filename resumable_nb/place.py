@@ -129,11 +129,12 @@ class Places:
         """Whether a skipped step left it unbound, because it is not stored and nobody was known to read it."""
         return name in self.left_out and name not in self.names.namespace
 
-    def read_elsewhere(self, cell: Cell) -> set[str]:
+    def read_elsewhere(self, *cells_apart: Cell) -> set[str]:
         """Names that other cells read, as far as they are known, or that functions of any cell touch."""
-        cells = {c.cell_id: c for c in self.notebook} | self.seen
-        others = [c.code.loads.keys() for c in cells.values() if c.cell_id != cell.cell_id]
-        deferred = [names for c in cells.values() for names in c.code.defers.values()]
+        cells = [*self.notebook, *self.seen.values()]  # one that was edited since reads what either text does
+        apart = {c.cell_id for c in cells_apart}
+        others = [c.code.loads.keys() for c in cells if c.cell_id not in apart]
+        deferred = [names for c in cells for names in c.code.defers.values()]
         return set().union(*others, *deferred)
 
     # ------------------------------------------------------------------ rules 2 and 3: what it left
@@ -253,7 +254,9 @@ class Places:
 
     def _is_noticed(self, cell: Cell, name: str, left: Left) -> bool:
         """Whether it is noticed in this name when the cell alters an object that it should hold."""
-        return left.digest == self._now(name) or not self.sees_all or name in self.read_elsewhere(cell)
+        if left.digest == self._now(name) or not self.sees_all:
+            return True
+        return name in self.read_elsewhere(cell, left.writer)  # what the writer itself reads was there before
 
     def _classes_of(self, placed: Mapping[str, Left], names: Mapping[str, Left]) -> dict[str, Left]:
         """Names that are not bound and that values of a record cannot be restored without."""

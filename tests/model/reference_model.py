@@ -136,9 +136,9 @@ class Kernel:
 
     def read_elsewhere(self, cell: Cell) -> set[str]:
         """Names that other cells read, as far as they are known, or that functions of any cell touch."""
-        known = {c.cell_id: c for c in self.notebook()[0]} | self.seen
-        others = [c.reads() for c in known.values() if c.cell_id != cell.cell_id]
-        return set().union(*others, *(c.touches() for c in known.values()))
+        known = [*self.notebook()[0], *self.seen.values()]
+        others = [c.reads() for c in known if c.cell_id != cell.cell_id]
+        return set().union(*others, *(c.touches() for c in known))
 
     def walk(self, above: list[Cell]) -> dict[str, Left]:
         """R2, R3: what the cells above left in each name. One stands if it started as those above it ended."""

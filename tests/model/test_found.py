@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.model.oracle import Cell, Operation
+from tests.model.outside import Killed
 from tests.model.session import Person
 from tests.model.writing import Choose
 
@@ -73,9 +74,11 @@ def test_an_effect_happens_once_and_its_step_ends(key: str, what: str, tmp_path:
 def test_a_word_from_outside_is_seen(tmp_path: Path) -> None:
     """A kernel in which nothing ran since knows of an effect that was settled elsewhere."""
     someone = person(tmp_path, step("c2", ("act", "j")))
-    someone.draw(lambda options: 4 if options == range(1, 8) else options[0])
-    someone.interrupted(someone.screen[0], "kill")
-    someone.draw(first)
+    someone.world.boundary = lambda where: someone.strike("kill", someone.process) if where == "acted" else None
+    with pytest.raises(Killed):
+        someone.run(someone.screen[0])
+    someone.world.boundary = lambda where: None
+    someone.process = someone.new_process()
 
     someone.settle()
     someone.restart()
@@ -196,6 +199,33 @@ def test_a_step_is_not_done_where_other_names_hold_its_input(code: tuple[list[Op
     someone.run_all()
     someone.screen.insert(1, shares)
 
+    end(someone)
+
+
+def test_an_edited_cell_that_has_not_run_is_known_by_its_new_text(tmp_path: Path) -> None:
+    """What only its saved text reads is rebuilt in time, though it ran with another one in this kernel."""
+    someone = person(tmp_path, step("c2", ("client", "c", "y")), step("c3", ("add", "x")), step("c4", ("ask", "x")))
+    someone.run_all()
+    someone.restart()
+    someone.run_all()
+    someone.edit(someone.screen[1], code=(("about", "z", "c"),))
+    someone.save()
+
+    assert someone.run_all() == "done"
+    end(someone)
+
+
+def test_what_a_skipped_step_left_out_is_not_asked_for_by_what_it_shared(tmp_path: Path) -> None:
+    """A function that no later cell reads is left out by a skip, also where a later step reads a list that it held."""
+    setup = Cell("c1", None, (*SETUP.code, ("def", "f", "add", "x")))
+    holds = step("c2", ("call", "f"), ("closure", "f", "w"))
+    someone = person(tmp_path, setup, holds, step("c3", ("add", "x")), kind="rich")
+    someone.run_all()
+    someone.restart()
+    someone.edit(someone.screen[2], code=(("star", "v", "w", "x"),))
+    someone.save()
+
+    assert someone.run_all() == "done"
     end(someone)
 
 
