@@ -140,7 +140,7 @@ class Question:
         decision = gate.decision
         assert decision is not None
         try:
-            payload = self._as_asked()
+            payload = self.as_asked()
             payload = payloads.conform(decision.payload, payload) if decision.edited else payload
         except UsageError as problem:
             why = terminal.one_line(str(problem).removesuffix(" Nothing was decided."), 300)
@@ -159,7 +159,7 @@ class Question:
             )
         return answer
 
-    def _as_asked(self) -> Any:
+    def as_asked(self) -> Any:
         """The payload that the decision is about; code may have changed its own while the cell waited."""
         with contextlib.suppress(ValueNotStorable):
             if self.payload is None or values.encode(self.payload).text == self.stored:

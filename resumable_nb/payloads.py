@@ -200,6 +200,8 @@ def conform(edited: Any, like: Any, path: Place = ()) -> Any:
 def _by_class(edited: Any, like: Any, path: Place) -> Any:
     import pydantic  # the state has it loaded already
 
+    if edited == as_json(like):  # untouched: a class need not be able to make it of JSON
+        return like
     if fields_of(like) is not None and isinstance(edited, dict):
         named = {n: v for n, v in edited.items() if not n.startswith("$")}
         edited = {n: _field(v, getattr(like, n, None), (*path, n)) for n, v in named.items()}
@@ -218,4 +220,5 @@ def _field(edited: Any, like: Any, path: Place) -> Any:
     """A field of an object: nested objects keep their class; the rest is for the class of the object to judge."""
     if (isinstance(edited, dict | list) and isinstance(like, dict | list)) or hasattr(like, "__dict__"):
         return conform(edited, like, path)
-    return edited
+    is_json = like is None or isinstance(like, bool | int | float | str | list | dict)
+    return like if not is_json and edited == as_json(like) else edited

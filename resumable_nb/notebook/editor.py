@@ -14,7 +14,7 @@ from resumable_nb import payloads
 from resumable_nb.errors import Misfit
 from resumable_nb.notebook.fields import Field, Kind, kind_of
 
-_COLUMNS = 6
+_COLUMNS, _ROWS = 6, 200
 _DEEPEST = 2
 _BUTTON, _BUTTONS = "34px", "110px"  # of three, with what is between them
 
@@ -46,7 +46,7 @@ def editor_of(value: Any, annotation: Any = None, *, label: str = "", depth: int
         label: what it is called.
         depth: how deep in the payload it is.
     """
-    if type(value) is list and (columns := _columns(value, annotation)) is not None:
+    if type(value) is list and len(value) <= _ROWS and (columns := _columns(value, annotation)) is not None:
         return Rows(columns, [payloads.as_json(item) for item in value], label=label)
     parts = payloads.fields_of(value)
     if parts is None and type(value) is dict and all(isinstance(name, str) for name in value):

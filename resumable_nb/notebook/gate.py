@@ -71,7 +71,7 @@ class GatePanel:
     def _toggle_editor(self) -> None:
         editing = not self.is_editing
         if self.editor is None:  # only now: it has many widgets
-            self.editor = editor_of(self.question.payload)
+            self.editor = editor_of(self.question.as_asked())
             title, payload, *rest = self.box.children
             self.box.children = [title, payload, self.editor.box, *rest]
         self.editor.box.layout.display = "" if editing else "none"
@@ -84,9 +84,9 @@ class GatePanel:
         if self.editor is None or not self.is_editing:
             return None
         self.editor.forgive()
-        edited = self.editor.read()
-        payloads.conform(edited, self.question.payload)
-        return None if edited == payloads.as_json(self.question.payload) else json.dumps(edited, ensure_ascii=False)
+        edited, asked = self.editor.read(), self.question.as_asked()
+        payloads.conform(edited, asked)
+        return None if edited == payloads.as_json(asked) else json.dumps(edited, ensure_ascii=False)
 
     def decide(self, *, approve: bool) -> None:
         """Record the decision; what keeps it from being recorded is shown, and nothing is decided."""

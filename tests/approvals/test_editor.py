@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 import resumable_nb
 from resumable_nb import approve, payloads
@@ -43,6 +44,12 @@ class Trip(BaseModel):
 class Part:
     name: str
     hours: float
+
+
+class Fit(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    label: str
+    data: np.ndarray  # type: ignore[type-arg]
 
 
 TRIP = Trip(to="Rome", people=2)
@@ -118,6 +125,17 @@ def test_a_plan_is_edited_as_a_list() -> None:
         (False, False),
         (False, True),
     ]
+
+
+def test_what_a_class_cannot_make_of_json_stays_when_something_else_is_edited() -> None:
+    """An array in a model is no field that can be filled in; the text beside it is."""
+    payload = Fit(label="a", data=np.arange(3.0))
+    form = editor_of(payload)
+    assert isinstance(form, Form)
+    type_in(form._parts["label"], "b")
+    fitted = payloads.conform(json.loads(json.dumps(form.read())), payload)
+
+    assert (fitted.label, type(fitted), fitted.data.tolist()) == ("b", Fit, [0.0, 1.0, 2.0])
 
 
 def test_all_items_can_be_taken_out() -> None:
