@@ -33,6 +33,7 @@ class Fold:
         unfinished: cells with a run that was started and did not end.
         resources: names of those that were ever acquired.
         recovered_in: sessions of this process that have written what their resume took.
+        budget: limits of the research by name, as they were told last; None: nobody told any.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class Fold:
         self.calls_done = 0
         self.resources: set[str] = set()
         self.recovered_in: set[str] = set()
+        self.budget: dict[str, float] | None = None
         self._run_of: dict[int, int] = {}
         self.effects = Effects()
         self.gates = Gates()
@@ -87,6 +89,8 @@ class Fold:
     def _apply_notice(self, row: Row) -> None:
         if row.name == "notebook" and row.data:
             self.notebooks.append(json.loads(row.data))
+        if row.name == "budget" and row.data:
+            self.budget = json.loads(row.data)
         if row.name == "anchors" and row.data:
             self.anchors |= {cell_id: (after, version) for cell_id, (after, version) in json.loads(row.data).items()}
 

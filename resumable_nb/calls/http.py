@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from resumable_nb.journal import Row
 
 REPLAYED = "x-resumable-nb"
-"""Header of an answer from the journal; its value is `replayed`."""
+"""Header of an answer from the journal; its value is how many milliseconds it took when it was live."""
 
 _TRUE_OF_THE_WIRE_ONLY = frozenset({"content-encoding", "content-length", "transfer-encoding", "connection"})
 
@@ -245,7 +245,7 @@ def _replayed(answer: Row) -> httpx2.Response:
         )
     return httpx2.Response(
         facts["status"],
-        headers=[*headers, (REPLAYED, "replayed")],
+        headers=[*headers, (REPLAYED, f"{answer.duration_ms or 0:.0f}")],
         stream=_Given(pieces(body, content_type=content_type), then),
         extensions={"http_version": b"HTTP/1.1"},
     )

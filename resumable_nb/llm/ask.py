@@ -21,6 +21,7 @@ from resumable_nb.errors import UsageError
 from resumable_nb.llm import models
 from resumable_nb.llm.forms import Unfit
 from resumable_nb.llm.questions import Question, Reply, Wish
+from resumable_nb.llm.usage import Measured
 
 if TYPE_CHECKING:
     import openai
@@ -95,7 +96,8 @@ def ask(
     send = _streamed if stream else _whole
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
-            return question.judge(send(asked, question.request()))
+            measured = Measured(question.model)
+            return question.judge(measured.answered(send(asked, question.request())))
     raise question.rejection()
 
 
@@ -135,7 +137,8 @@ async def aask(
     send = _streamed_async if stream else _whole_async
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
-            return question.judge(await send(asked, question.request()))
+            measured = Measured(question.model)
+            return question.judge(measured.answered(await send(asked, question.request())))
     raise question.rejection()
 
 
@@ -165,7 +168,7 @@ async def _whole_async(client: Any, request: dict[str, Any]) -> Reply:
 
 def _streamed(client: Any, request: dict[str, Any]) -> Reply:
     raw = client.chat.completions.with_raw_response.create(**_streaming(request))
-    heard = _Heard(recorded=REPLAYED in raw.headers)
+    heard = _Heard(recorded_ms=_recorded_ms(raw))
     with raw.parse() as chunks:
         for chunk in chunks:
             heard.take(chunk)
@@ -174,7 +177,7 @@ def _streamed(client: Any, request: dict[str, Any]) -> Reply:
 
 async def _streamed_async(client: Any, request: dict[str, Any]) -> Reply:
     raw = await client.chat.completions.with_raw_response.create(**_streaming(request))
-    heard = _Heard(recorded=REPLAYED in raw.headers)
+    heard = _Heard(recorded_ms=_recorded_ms(raw))
     async with raw.parse() as chunks:
         async for chunk in chunks:
             heard.take(chunk)
@@ -187,22 +190,39 @@ def _streaming(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reply(raw: Any) -> Reply:
-    choice = raw.parse().choices[0]
+    answer = raw.parse()
+    choice = answer.choices[0]
     message = choice.message
-    return Reply(message.content or "", choice.finish_reason or "stop", message.refusal, REPLAYED in raw.headers)
+    return Reply(
+        message.content or "",
+        choice.finish_reason or "stop",
+        message.refusal,
+        _recorded_ms(raw),
+        *_tokens(answer.usage),
+    )
+
+
+def _recorded_ms(raw: Any) -> float | None:
+    return float(raw.headers[REPLAYED]) if REPLAYED in raw.headers else None
+
+
+def _tokens(usage: openai.types.CompletionUsage | None) -> tuple[int, int]:
+    return (usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage is not None else (0, 0)
 
 
 class _Heard:
     """A streamed answer, printed as it comes."""
 
-    def __init__(self, *, recorded: bool) -> None:
-        self._recorded = recorded
+    def __init__(self, *, recorded_ms: float | None) -> None:
+        self._recorded_ms = recorded_ms
+        self._usage: openai.types.CompletionUsage | None = None
         self._pieces: list[str] = []
         self._refusal: list[str] = []
         self._finish_reason: str | None = None
 
     def take(self, chunk: openai.types.chat.ChatCompletionChunk) -> None:
         """Print one more chunk."""
+        self._usage = chunk.usage or self._usage
         for choice in chunk.choices[:1]:
             self._finish_reason = choice.finish_reason or self._finish_reason
             self._refusal += [choice.delta.refusal] if choice.delta.refusal else []
@@ -213,7 +233,8 @@ class _Heard:
     def reply(self) -> Reply:
         """The whole."""
         print()  # noqa: T201
-        return Reply("".join(self._pieces), self._finish_reason, "".join(self._refusal) or None, self._recorded)
+        refusal = "".join(self._refusal) or None
+        return Reply("".join(self._pieces), self._finish_reason, refusal, self._recorded_ms, *_tokens(self._usage))
 
 
 # ---------------------------------------------------------------- clients

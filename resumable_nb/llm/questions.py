@@ -37,13 +37,22 @@ class Reply:
 
     Attributes:
         finish_reason: None if a stream ended without one.
-        recorded: it came from the journal.
+        recorded_ms: how long it took when it was live, if it came from the journal; else None.
+        input_tokens: by the model's own numbers; 0 where it tells none.
+        output_tokens: as these.
     """
 
     text: str
     finish_reason: str | None
     refusal: str | None
-    recorded: bool
+    recorded_ms: float | None
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it came from the journal."""
+        return self.recorded_ms is not None
 
 
 class Question:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,7 @@ def scripts() -> list[str]:
 def test_the_examples_run(tmp_path, monkeypatch):
     """Cells in kernels, the script in a process of its own, the queries and commands on the store that they leave."""
     from tests.support.model_server import ModelServer
+    from tests.support.research_model import ResearchModel
 
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-m", "resumable_nb"]
@@ -89,8 +91,15 @@ def test_the_examples_run(tmp_path, monkeypatch):
         for name in notebooks(tmp_path):
             ran = subprocess.run([*command, "run", name], env=env, capture_output=True, text=True)
             assert ran.returncode == (3 if name == "tickets.ipynb" else 0), ran.stdout + ran.stderr
-        (script,) = scripts()
-        subprocess.run([sys.executable, "-c", script + "assert words == 4"], env=env, check=True)
+        count, research = scripts()
+        subprocess.run([sys.executable, "-c", count + "assert words == 4"], env=env, check=True)
+    with ResearchModel() as model:
+        shutil.copytree(ROOT / "data", "data")
+        env["OPENAI_BASE_URL"] = model.base_url
+        told = subprocess.run(
+            [sys.executable, "-c", research], env=env, check=True, capture_output=True, text=True
+        ).stdout
+        assert "[tide-mill.md](data/island/tide-mill.md)" in told
     store = Store.open("research.duckdb", create=False)
     for query in blocks("sql"):
         assert store.rows(query)[1], query

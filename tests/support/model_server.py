@@ -48,8 +48,10 @@ Json = dict[str, Any]
 class ModelServer:
     """The running server, seen from a test."""
 
+    program = __file__
+
     def __init__(self) -> None:
-        command = [sys.executable, "-S", __file__]  # the standard library will do, and starts at once
+        command = [sys.executable, "-S", self.program]  # the standard library will do, and starts at once
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"

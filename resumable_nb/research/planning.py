@@ -1,0 +1,198 @@
+"""From a question to a plan that a person has approved: coordinator, planner, gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from resumable_nb.calls.approval import approve
+from resumable_nb.errors import AnswerRejected, UsageError
+from resumable_nb.research.budget import BudgetSpent, Meter, metering
+from resumable_nb.research.prompting import Voice, listed, voice, why
+from resumable_nb.research.records import Brief, Budget, SubQuestion
+from resumable_nb.research.sources import Source, Together
+
+if TYPE_CHECKING:
+    from resumable_nb.state import ResearchState
+
+MOST_QUESTIONS = 4
+_LOOKED_AT = 24
+Line = Annotated[str, Field(max_length=300)]
+
+
+class Understood(BaseModel):
+    """What a model makes of a question."""
+
+    question: Annotated[str, Field(min_length=3, max_length=400)]
+    scope: Line
+    unclear: Annotated[str, Field(description="what has to be known first; empty if the question is clear")]
+
+
+class Planned(BaseModel):
+    """One sub-question as a model writes it."""
+
+    question: Annotated[str, Field(min_length=3, max_length=300)]
+    answered_by: Line
+
+
+class Plan(BaseModel):
+    """What a model plans."""
+
+    sub_questions: Annotated[list[Planned], Field(min_length=1, max_length=MOST_QUESTIONS)]
+
+
+def as_one(sources: Source | Iterable[Source]) -> Together:
+    """One source that asks all."""
+    if isinstance(sources, Together):
+        return sources
+    return Together([sources] if hasattr(sources, "search") else sources)  # type: ignore[list-item]  # then it is one
+
+
+def coordinator(
+    state: ResearchState,
+    sources: Source | Iterable[Source],
+    *,
+    question: str | None = None,
+    budget: Budget | Meter | None = None,
+    model: str | None = None,
+    writes: bool | None = None,
+) -> Brief:
+    """Clarify the question, and set scope and budget. The question that comes of it is put into `state.query`.
+
+    A model that finds the question unclear makes the person asked what is meant, by a gate.
+
+    Args:
+        state: of the research.
+        sources: where answers will be looked for.
+        question: what is asked; None: `state.query`.
+        budget: limits of the research.
+        model: as for `ask`.
+        writes: whether the model can write; None: every one but the embedded one.
+
+    Raises:
+        UsageError: There is no question.
+        Paused: the person has to say what is meant.
+    """
+    asked = (question or state.query).strip()
+    if not asked:
+        raise UsageError("What is asked? Give question=…, or open the thread with --query.")
+    meter, source = metering(budget, model), as_one(sources)
+    who = voice(model, meter, writes=writes)
+    brief = Brief(question=asked, scope=f"Looked for in: {source}.", budget=meter.budget)
+    if who.writes:
+        brief = _understood(who, brief, source)
+    if state.query != brief.question:
+        state.update(query=brief.question)
+    return brief
+
+
+def _understood(who: Voice, brief: Brief, source: Together) -> Brief:
+    prompt = (
+        f"Question: {brief.question}\n\nSources: {source}. Documents that may matter:\n"
+        f"{listed(_titles(source, brief.question))}\n\nRestate the question in one sentence without changing what is "
+        "asked. Say in one sentence what belongs to it. If it cannot be researched before the person says what they "
+        "mean, say in `unclear` what is missing; else leave that empty."
+    )
+    try:
+        understood = who.ask(prompt, Understood)
+    except (AnswerRejected, BudgetSpent) as error:
+        return brief.model_copy(update={"scope": f"{brief.scope} Taken as it was asked: {why(error)}."})
+    question = understood.question
+    if understood.unclear.strip():
+        asked = (
+            f"What is meant? The model says: {why(ValueError(understood.unclear))}. Edit the question, or approve it."
+        )
+        question = approve(asked, brief.question).payload
+    return brief.model_copy(update={"question": question, "scope": f"{brief.scope} {understood.scope}"})
+
+
+def planner(
+    state: ResearchState,
+    sources: Source | Iterable[Source],
+    *,
+    budget: Budget | Meter | None = None,
+    model: str | None = None,
+    writes: bool | None = None,
+    most: int = MOST_QUESTIONS,
+) -> list[SubQuestion]:
+    """Divide `state.query` into sub-questions, each with what would answer it; they are put into `state.plan`.
+
+    A model that cannot write chooses the documents that are worth a sub-question.
+
+    Args:
+        state: of the research.
+        sources: where answers will be looked for.
+        budget: limits of the research.
+        model: as for `ask`.
+        writes: whether the model can write; None: every one but the embedded one.
+        most: sub-questions.
+    """
+    source = as_one(sources)
+    who = voice(model, metering(budget, model), writes=writes)
+    titles = _titles(source, state.query)
+    try:
+        plan = _written(who, state.query, titles, most) if who.writes else _chosen(who, state.query, titles, most)
+    except (AnswerRejected, BudgetSpent) as error:
+        plan = [SubQuestion(question=state.query, notes=[f"The model made no plan: {why(error)}."])]
+    state.update(plan=plan)
+    return plan
+
+
+def _written(who: Voice, question: str, titles: Sequence[str], most: int) -> list[SubQuestion]:
+    prompt = (
+        f"Question: {question}\n\nDocuments that may matter:\n{listed(titles)}\n\nWrite 1 to "
+        f"{min(most, MOST_QUESTIONS)} sub-questions that together answer the question, each with what would answer it. "
+        "Do not answer them."
+    )
+    planned = who.ask(prompt, Plan).sub_questions[:most]
+    return [SubQuestion(question=one.question, answered_by=one.answered_by) for one in planned]
+
+
+def _chosen(who: Voice, question: str, titles: Sequence[str], most: int) -> list[SubQuestion]:
+    """The question itself and, of each document that the model finds worth it, what that says."""
+    whole = SubQuestion(question=question, answered_by="a sentence of any source")
+    count = min(most - 1, len(titles))
+    if count < 1:
+        return [whole]
+    number: Any = Literal[tuple(range(1, len(titles) + 1))]
+    form = Annotated[list[number], Field(min_length=1, max_length=count)]
+    prompt = (
+        f"Question: {question}\n\n{listed(titles)}\n\nWhich {count} of these help to answer it? Give their numbers."
+    )
+    chosen = [titles[place - 1] for place in dict.fromkeys(who.ask(prompt, form, max_tokens=60))]
+    return [whole, *(SubQuestion(question=f"{question} ({t})", answered_by=f"a sentence about {t}") for t in chosen)]
+
+
+def _titles(source: Together, question: str) -> list[str]:
+    """What the documents with the best sentences are about."""
+    titles = []
+    for sentence in source.search(question, _LOOKED_AT):
+        try:
+            titles.append(source.fetch(sentence.source).title or sentence.source)
+        except LookupError:
+            titles.append(sentence.source)
+    return list(dict.fromkeys(titles))[:8]
+
+
+def approve_plan(state: ResearchState, message: str = "Research these questions?") -> list[SubQuestion]:
+    """The gate before anything is spent on research: a person approves the plan, edits it as a list, or rejects it.
+
+    Raises:
+        Paused: nobody has decided yet.
+        Rejected: a person said no; the comment says why.
+    """
+    plan = questions_of(state)
+    asked = [{"question": one.question, "answered_by": one.answered_by} for one in plan]
+    approved = approve(message, asked).payload
+    if approved != asked:
+        known = {one.question: one for one in plan}
+        plan = [known[p["question"]] if p["question"] in known else SubQuestion.model_validate(p) for p in approved]
+        state.update(plan=plan)
+    return plan
+
+
+def questions_of(state: ResearchState) -> list[SubQuestion]:
+    """The plan as sub-questions, also where a person wrote plain texts."""
+    return [p if isinstance(p, SubQuestion) else SubQuestion(question=str(p)) for p in state.plan]

@@ -1,0 +1,138 @@
+"""The reporter: a structured report that cites findings only, each checked once more against its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from resumable_nb.errors import AnswerRejected
+from resumable_nb.research.budget import BudgetSpent, Meter, metering
+from resumable_nb.research.findings import merge, still_stands
+from resumable_nb.research.planning import as_one, questions_of
+from resumable_nb.research.prompting import Voice, listed, voice, why
+from resumable_nb.research.records import Budget, Finding, Report, Statement
+
+if TYPE_CHECKING:
+    from resumable_nb.research.sources import Source, Together
+    from resumable_nb.state import ResearchState
+
+_MOST_FINDINGS = 60
+
+
+class Stated(BaseModel):
+    """A statement as a model writes it."""
+
+    text: Annotated[str, Field(min_length=1, max_length=600)]
+    findings: Annotated[list[int], Field(max_length=8)]
+
+
+class Written(BaseModel):
+    """What a model writes of the findings."""
+
+    answer: Annotated[list[Stated], Field(max_length=8)]
+    disagreements: Annotated[list[Stated], Field(max_length=8)]
+    open_questions: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=6)]
+
+
+def reporter(
+    state: ResearchState,
+    sources: Source | Iterable[Source],
+    *,
+    budget: Budget | Meter | None = None,
+    model: str | None = None,
+    writes: bool | None = None,
+) -> Report:
+    """A report from the findings of the state. A finding that its source does not hold any more is left out, and told.
+
+    A statement of the model that rests on no finding is left out, too. A model that cannot write chooses the finding
+    that answers best, and the report says that there is no more to it.
+
+    Args:
+        state: of the research.
+        sources: where the findings are from.
+        budget: limits of the research; what the steps above cost counts.
+        model: as for `ask`.
+        writes: whether the model can write; None: every one but the embedded one.
+    """
+    meter, source = metering(budget, model), as_one(sources)
+    who = voice(model, meter, writes=writes)
+    findings = merge(finding for finding in state.findings if isinstance(finding, Finding))
+    standing = [finding for finding in findings if _stands(finding, source)]
+    report = Report(question=state.query, findings=standing)
+    report.links = {f.source: link for f in standing if (link := source.link(f))}
+    if standing:
+        _answer(report, who)
+    _add_what_is_missing(report, state)
+    gone = len(findings) - len(standing)
+    report.notes += [f"{gone} findings are left out: their quotation is no longer in its source."] if gone else []
+    report.notes += [*source.problems, *meter.notes]
+    return report
+
+
+def _stands(finding: Finding, source: Together) -> bool:
+    try:
+        return still_stands(finding, source.fetch(finding.source))
+    except LookupError:
+        return False
+
+
+def _answer(report: Report, who: Voice) -> None:
+    try:
+        if who.writes:
+            _write(report, who)
+        else:
+            _choose(report, who)
+    except (AnswerRejected, BudgetSpent) as error:
+        report.notes.append(f"There is no summary, only what was found: {why(error)}.")
+
+
+def _choose(report: Report, who: Voice) -> None:
+    findings = report.findings[:12]
+    number: Any = Literal[tuple(range(1, len(findings) + 1))]
+    prompt = (
+        f"Question: {report.question}\n\n{listed([finding.quote for finding in findings])}\n\n"
+        "Which sentence answers it best? Give its number."
+    )
+    best = who.ask(prompt, number, max_tokens=30) if len(findings) > 1 else 1
+    report.answer = [Statement(text=findings[best - 1].quote, findings=[best])]
+    report.notes.append(
+        f"{who.name} is small: it chose among sentences of the sources and wrote nothing itself. There is no summary, "
+        "and disagreements between sources were not looked for."
+    )
+
+
+def _write(report: Report, who: Voice) -> None:
+    findings = report.findings[:_MOST_FINDINGS]
+    lines = [f'{finding.claim} ({finding.source}: "{finding.quote}")' for finding in findings]
+    prompt = (
+        f"Question: {report.question}\n\nFindings:\n{listed(lines)}\n\nAnswer the question in a few statements, each "
+        "with the numbers of the findings that it rests on; say nothing that rests on none. List where findings "
+        "contradict each other, with the numbers of both, and what is left to find out."
+    )
+    written: Written = who.ask(prompt, Written)
+    report.answer = _resting(written.answer, len(findings))
+    report.disagreements = [one for one in _resting(written.disagreements, len(findings)) if len(one.findings) > 1]
+    report.open_questions = written.open_questions
+    dropped = len(written.answer) - len(report.answer)
+    if dropped:
+        report.notes.append(f"{dropped} statements of the model are left out: they rest on no finding.")
+    if len(report.findings) > len(findings):
+        report.notes.append(f"The summary is of the first {len(findings)} of {len(report.findings)} findings.")
+
+
+def _resting(stated: list[Stated], count: int) -> list[Statement]:
+    """Statements with the numbers of findings that exist; without the others."""
+    known = [(one.text, [n for n in dict.fromkeys(one.findings) if 1 <= n <= count]) for one in stated]
+    return [Statement(text=text, findings=numbers) for text, numbers in known if numbers]
+
+
+def _add_what_is_missing(report: Report, state: ResearchState) -> None:
+    plan = questions_of(state)
+    report.not_found = [one.question for one in plan if one.status == "not found"]
+    report.open_questions += [one.question for one in plan if one.status == "open"]
+    report.notes += [note for one in plan for note in one.notes]
+    refused = sum(one.refused for one in plan)
+    if refused:
+        report.notes.append(f"{refused} quotations of the model were refused: they are not in their source.")

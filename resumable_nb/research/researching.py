@@ -1,0 +1,197 @@
+"""The researcher: for each sub-question search, read, extract findings, and decide whether more is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from resumable_nb.errors import AnswerRejected
+from resumable_nb.progress import map as parallel
+from resumable_nb.research.budget import BudgetSpent, Meter, metering
+from resumable_nb.research.findings import accept, merge
+from resumable_nb.research.planning import as_one, questions_of
+from resumable_nb.research.prompting import Voice, listed, voice, why
+from resumable_nb.research.records import Budget, Confidence, Finding, SubQuestion
+
+if TYPE_CHECKING:
+    from resumable_nb.research.sources import Sentence, Source, Together
+    from resumable_nb.state import ResearchState
+
+ROUNDS, PASSAGES = 2, 6
+
+
+class Quoted(BaseModel):
+    """One finding as a model writes it."""
+
+    number: Annotated[int, Field(ge=1, le=PASSAGES)]
+    quote: Annotated[str, Field(description="copied word for word from that sentence", max_length=500)]
+    claim: Annotated[str, Field(description="what it says about the question, in one sentence", max_length=300)]
+    confidence: Confidence
+
+
+class Extracted(BaseModel):
+    """What a model finds in some sentences."""
+
+    findings: Annotated[list[Quoted], Field(max_length=PASSAGES)]
+    enough: Annotated[bool, Field(description="whether the question is answered now")]
+    next_query: Annotated[str, Field(description="words to search for next; empty if enough", max_length=200)]
+
+
+class Inquiry:
+    """One sub-question on its way. It can stop where a budget ends, and go on there.
+
+    Args:
+        asked: the sub-question.
+        who: the model.
+        source: where to look.
+    """
+
+    def __init__(self, asked: SubQuestion, who: Voice, source: Together) -> None:
+        self.asked, self.findings, self.refused = asked, list[Finding](), 0
+        self.notes = list(asked.notes)
+        self.stopped = ""
+        self._who, self._source = who, source
+        self._query, self._round, self._enough = asked.question, 0, False
+        self._seen: set[tuple[str, int]] = set()
+
+    def run(self, meter: Meter) -> None:
+        """Go on until it is answered, nothing more is found, or the budget ends."""
+        self.stopped = ""
+        try:
+            while self._round < ROUNDS and not self._enough and (found := self._new_sentences()):
+                self._read(found, meter)
+                self._round += 1
+                self._seen.update((sentence.source, sentence.start) for sentence in found)
+        except BudgetSpent as error:
+            self.stopped = why(error)
+        except AnswerRejected as error:
+            self.notes.append(f"The model gave no usable answer on {self.asked.question!r}: {why(error)}.")
+
+    def _new_sentences(self) -> list[Sentence]:
+        found = self._source.search(self._query, PASSAGES * (self._round + 1))
+        return [sentence for sentence in found if (sentence.source, sentence.start) not in self._seen][:PASSAGES]
+
+    def _read(self, found: Sequence[Sentence], meter: Meter) -> None:
+        if not self._who.writes:
+            for number in self._choose(found, meter):
+                self._take(found[number - 1], found[number - 1].text, claim="", confidence="low")
+            self._enough = bool(self.findings)
+            return
+        extracted = self._extract(found, meter)
+        for one in extracted.findings:
+            if one.number <= len(found):
+                self._take(found[one.number - 1], one.quote, claim=one.claim, confidence=one.confidence)
+            else:
+                self.refused += 1
+        self._enough = extracted.enough
+        self._query = extracted.next_query.strip() or self._query
+
+    def _choose(self, found: Sequence[Sentence], meter: Meter) -> list[int]:
+        """Numbers of the sentences that answer; 0, for none of them, is left out."""
+        number: Any = Literal[tuple(range(len(found) + 1))]
+        form = Annotated[list[number], Field(min_length=1, max_length=2)]
+        prompt = (
+            f"Question: {self.asked.question}\n\n{listed([sentence.text for sentence in found])}\n\n"
+            "Which sentences answer it? Give their numbers, or 0 if none does."
+        )
+        return [place for place in dict.fromkeys(self._who.ask(prompt, form, max_tokens=40, meter=meter)) if place]
+
+    def _extract(self, found: Sequence[Sentence], meter: Meter) -> Extracted:
+        known = "".join(f"\nAlready found: {finding.claim}" for finding in self.findings)
+        answered_by = f"\nIt would be answered by: {self.asked.answered_by}" if self.asked.answered_by else ""
+        prompt = (
+            f"Question: {self.asked.question}{answered_by}{known}\n\nSentences, each from a document of its own:\n"
+            f"{listed([sentence.text for sentence in found])}\n\nWhich of them help to answer the question? Copy from "
+            "each what does, word for word. Leave out those that do not; none at all is a good answer. Say whether the "
+            "question is answered now, and else what to search for next."
+        )
+        extracted: Extracted = self._who.ask(prompt, Extracted, meter=meter)
+        return extracted
+
+    def _take(self, sentence: Sentence, quote: str, *, claim: str, confidence: Confidence) -> None:
+        """Keep a finding, if its quotation is in the document."""
+        try:
+            document = self._source.fetch(sentence.source)
+        except LookupError as error:
+            self.notes.append(f"A document could not be fetched, so nothing of it is quoted: {why(error)}.")
+            return
+        finding = accept(document, quote, claim=claim, question=self.asked.question, confidence=confidence)
+        if finding is None:
+            self.refused += 1
+        else:
+            self.findings.append(finding)
+
+    @property
+    def result(self) -> SubQuestion:
+        """The sub-question with what came of it."""
+        status: Literal["open", "done", "not found"] = "done" if self.findings else "not found"
+        notes = self.notes
+        if self.stopped:
+            status = "open"
+            notes = [*notes, f"{self.asked.question!r} was not looked into to the end: {self.stopped}."]
+        refused = self.asked.refused + self.refused
+        return self.asked.model_copy(update={"status": status, "refused": refused, "notes": notes})
+
+
+def researcher(
+    state: ResearchState,
+    sources: Source | Iterable[Source],
+    *,
+    budget: Budget | Meter | None = None,
+    model: str | None = None,
+    writes: bool | None = None,
+) -> list[Finding]:
+    """Look into the open sub-questions of `state.plan`, several at once; what is found is added to `state.findings`.
+
+    A quotation that is not in its document is refused and counted. Where the budget ends, the person is asked for more
+    by a gate; without it the rest of the plan stays open, and the report says so.
+
+    Args:
+        state: of the research.
+        sources: where to look.
+        budget: limits of the research; what the steps above cost counts.
+        model: as for `ask`.
+        writes: whether the model can write; None: every one but the embedded one.
+
+    Returns:
+        What is new.
+
+    Raises:
+        Paused: the budget is used up, and nobody has decided yet whether to go on.
+    """
+    meter, source = metering(budget, model), as_one(sources)
+    who = voice(model, meter, writes=writes)
+    plan = questions_of(state)
+    inquiries = [Inquiry(one, who, source) for one in plan if one.status == "open"]
+    _run(inquiries, meter)
+    known = [finding for finding in state.findings if isinstance(finding, Finding)]
+    before = {(finding.source, finding.quote) for finding in known}
+    merged = merge([*known, *(finding for inquiry in inquiries for finding in inquiry.findings)])
+    new = [finding for finding in merged if (finding.source, finding.quote) not in before]
+    results = {inquiry.asked.question: inquiry.result for inquiry in inquiries}
+    state.update(findings=new, plan=[results.get(one.question, one) for one in plan])
+    return new
+
+
+def _run(inquiries: list[Inquiry], meter: Meter) -> None:
+    """All of them in parallel; again with those that a budget stopped, as long as the person gives more."""
+    from tqdm.auto import tqdm
+
+    todo = inquiries
+    with tqdm(total=len(inquiries), desc="sub-questions") as bar:
+        while todo:
+            shares = list(meter.shares(len(todo)))
+
+            def look(work: tuple[Inquiry, Meter]) -> None:
+                inquiry, share = work
+                inquiry.run(share)
+                if not inquiry.stopped:
+                    bar.update(1)
+                    bar.write(f"{len(inquiry.findings)} findings: {inquiry.asked.question}")
+
+            parallel(look, list(zip(todo, shares, strict=True)))
+            todo = [inquiry for inquiry in todo if inquiry.stopped]
+            if todo and not meter.ask_for_more(f"{len(todo)} sub-questions"):
+                return

@@ -1,0 +1,108 @@
+"""Budgets: checked before each call, shared between branches, and over budget a person is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import resumable_nb
+from resumable_nb import gates
+from resumable_nb.errors import Paused
+from resumable_nb.llm.usage import Usage
+from resumable_nb.research import Budget, Folder, coordinator, planner, research
+from resumable_nb.research.budget import BudgetSpent, Meter, price
+from tests.research.conftest import ISLAND
+from tests.support.research_model import ResearchModel
+
+TWO = "When was the lamp electrified, and when did the tide mill close?"
+CHEAP = Usage("m", 1000, 100, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("limits", "answers"),
+    [
+        ({"calls": 2}, 2),
+        ({"tokens": 2200}, 2),
+        ({"tokens": 2201}, 3),
+        ({"minutes": 1.5}, 2),
+        ({"money": 0.0025}, 3),
+        ({"calls": 0}, 0),
+    ],
+)
+def test_a_meter_stops_at_each_limit(limits: dict, answers: int):
+    """The answer that reaches it is the last."""
+    meter = Meter(Budget(**limits, prices={"m": (1.0, 1.0)}))
+    for _ in range(answers):
+        meter.before()
+        meter.after(CHEAP)
+
+    with pytest.raises(BudgetSpent, match="used up"):
+        meter.before()
+
+
+def test_shares_add_up_to_what_is_left():
+    """The first ones get the rest of the division; what a share spends is spent of the whole."""
+    meter = Meter(Budget(calls=8, tokens=10_000))
+    meter.after(CHEAP)
+    shares = list(meter.shares(3))
+    shares[0].after(CHEAP)
+
+    assert [share.budget.calls for share in shares] == [3, 2, 2]
+    assert sum(share.budget.tokens or 0 for share in shares) == 10_000 - 1100
+    assert meter.left.calls == 6
+
+
+def test_prices_come_from_the_table_or_the_package():
+    """A table of the user's goes first; the embedded model is free; of others genai-prices knows, or nobody."""
+    assert price(Usage("gpt-4o-mini", 1_000_000, 0, 0), Budget(prices={"gpt-4o-mini": (7.0, 1.0)})) == 7.0
+    assert price(Usage("gpt-4o-mini", 1_000_000, 0, 0), Budget()) == pytest.approx(0.15)
+    assert price(Usage("smollm2-135m-instruct", 1_000_000, 5, 0), Budget()) == 0
+    assert price(Usage("nobody-knows", 1, 1, 0), Budget()) is None
+
+
+def test_a_model_without_a_price_is_told(model: ResearchModel, thread: Any):
+    """Its calls count as free, and the report says so."""
+    options: Any = {"approve": False, "budget": Budget(money=1.0), "model": "nobody-knows"}
+    report = thread.step("all", lambda: research(TWO, sources=Folder(str(ISLAND)), **options))
+
+    assert "No price is known of nobody-knows: its calls count as free." in report.notes
+    assert report.findings
+
+
+@pytest.mark.parametrize("approve", [True, False])
+def test_over_budget_a_person_is_asked(approve: bool, model: ResearchModel, tmp_path: Path):
+    """With a yes, and as much more as they write, it goes on; with a no, the report says what stayed open."""
+
+    def run() -> Any:
+        with resumable_nb.open("t", db=tmp_path / "t.duckdb", say=lambda _: None) as thread:
+            budget = Budget(tokens=220)
+            return thread.step("all", lambda: research(TWO, sources=Folder(str(ISLAND)), approve=False, budget=budget))
+
+    with pytest.raises(Paused, match="The budget is used up"):
+        run()
+    assert model.asked() == 2
+    gates.decide(
+        resumable_nb.journal.Store.open(tmp_path / "t.duckdb"),
+        "t",
+        "all",
+        approve=approve,
+        payload='{"tokens": 5000}' if approve else None,
+    )
+    report = run()
+
+    open_notes = [note for note in report.notes if "was not looked into to the end" in note]
+    assert bool(open_notes) == bool(report.open_questions) == (not approve)
+    assert ("tide-mill.md" in {f.source for f in report.findings}) == approve
+
+
+def test_what_the_steps_above_cost_counts(model: ResearchModel, thread: Any):
+    """A budget is of the whole research, also where each stage is a cell."""
+    source = Folder(str(ISLAND))
+    thread.step("brief", lambda state: coordinator(state, source, question=TWO, budget=Budget(calls=1)))
+    plan = thread.step("plan", lambda state: planner(state, source, budget=Budget(calls=1)))
+
+    assert model.asked() == 1
+    assert plan[0].notes == ["The model made no plan: the budget of 1 calls is used up."]
+    assert thread.fold.budget == {"calls": 1}

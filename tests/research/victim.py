@@ -1,0 +1,59 @@
+"""Research in a process that can be killed. A fork server imports this once."""
+
+from __future__ import annotations
+
+import os
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import bm25s  # noqa: F401 - here, and for the next four, so that no child imports it again
+import openai  # noqa: F401
+import pandas as pd  # noqa: F401
+import pypdf  # noqa: F401
+import trafilatura  # noqa: F401
+
+import resumable_nb
+from resumable_nb import failpoints
+from resumable_nb.errors import Paused
+from resumable_nb.llm import clients  # noqa: F401
+from resumable_nb.research import (
+    Budget,
+    Folder,
+    coordinator,
+    planner,
+    reporter,
+    research,
+    researcher,
+)
+from tests.research.conftest import ISLAND
+
+QUESTION = "When was the lamp electrified, when did the tide mill close, and where was the bell of the chapel cast?"
+
+
+def _in_one(thread: Any, budget: Budget | None) -> Any:
+    return thread.step("all", lambda: research(QUESTION, sources=Folder(str(ISLAND)), approve=False, budget=budget))
+
+
+def _in_stages(thread: Any, budget: Budget | None) -> Any:
+    source = Folder(str(ISLAND))
+    thread.step("brief", lambda state: coordinator(state, source, question=QUESTION, budget=budget))
+    thread.step("plan", lambda state: planner(state, source, budget=budget))
+    thread.step("find", lambda state: researcher(state, source, budget=budget))
+    return thread.step("report", lambda state: reporter(state, source, budget=budget))
+
+
+def run(db: Path, failpoint: str, how: str, limits: dict, env: dict, connection: Connection) -> None:
+    """Do the research and send what came of it; or die at the failpoint."""
+    os.environ |= env
+    if failpoint:
+        os.environ["RESUMABLE_NB_FAILPOINT"] = failpoint
+        failpoints._ARMED = failpoints._armed()  # read at import, which is over
+    with resumable_nb.open("t", db=db, say=lambda _: None) as thread:
+        try:
+            budget = Budget(**limits) if limits else None
+            report = (_in_one if how == "one" else _in_stages)(thread, budget)
+            findings = thread.sql("SELECT finding FROM findings WHERE is_current ORDER BY seq")["finding"].tolist()
+            connection.send((report.markdown, findings, thread.state.model_dump_json()))
+        except Paused as pause:
+            connection.send(str(pause))
