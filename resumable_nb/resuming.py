@@ -214,7 +214,7 @@ class Resume:
 
     def _going_on_line(self) -> Line:
         went = self._went
-        if went.at is None and not went.again:
+        if went.at is None:
             return Line("going on", "with the first new call", is_over=False, is_news=False)
         again, done = sum(went.again.values()), self._calls_before
         calls = f"of {done:,} calls {again:,} done again ({again / done:.0%})" if done else "no call had been answered"
@@ -248,9 +248,9 @@ class Resume:
             is_done: whether it ended well.
         """
         went = self._went
-        went.at = went.at or time.monotonic()
         went.again[step or ""] = went.again.get(step or "", 0) + again
         if is_done:
+            went.at = went.at or time.monotonic()
             went.interrupted.discard(cell_id)
         return self._rows() if is_done and not went.interrupted else []
 
@@ -290,7 +290,7 @@ def _told(effect: Effect) -> str:
         gone = "does not stand any more" if facts.get("gone") else "is in doubt"
         return f"`{key}` of `{effect.started.step}` {gone}"
     by = facts.get("by")
-    return f"`{key}` {effect.standing}" + (f" ({'looked up' if by == 'lookup' else f'said {by}'})" if by else "")
+    return f"`{key}` {effect.standing}" + (f" ({'looked up' if by == 'lookup' else f'as {by} said'})" if by else "")
 
 
 def _rebuilt(state: State) -> str:

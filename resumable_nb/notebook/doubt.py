@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from resumable_nb.errors import AlreadyDecided, ResumableError
 from resumable_nb.notebook.panels import Panel, escape, when
-from resumable_nb.notebook.shown import BOX, TEXT, Shown, old_note
+from resumable_nb.notebook.shown import BOX, LINES, TEXT, Shown, old_note
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -36,7 +36,7 @@ class DoubtPanel:
 
         self.doubt, self._on_settled = doubt, on_settled
         title, asked = words(effect)
-        self.title = widgets.HTML(f"<b>{escape(title)}</b><div>{escape(asked)}</div>")
+        self.title = widgets.HTML(f'<div style="{LINES}"><b>{escape(title)}</b><div>{escape(asked)}</div></div>')
         call = widgets.HTML(f'<pre style="{TEXT}">{escape(called(effect))}</pre>')
         self.receipt = widgets.Textarea(
             placeholder="If it happened: its receipt, as JSON or any text. It may stay empty.",

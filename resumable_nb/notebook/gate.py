@@ -19,7 +19,7 @@ from resumable_nb.errors import AlreadyDecided, Misfit, ResumableError
 from resumable_nb.gates import Gate, decide, how_to_decide
 from resumable_nb.notebook.editor import Part, editor_of
 from resumable_nb.notebook.panels import Panel, escape
-from resumable_nb.notebook.shown import BOX, TEXT, Shown, old_note
+from resumable_nb.notebook.shown import BOX, LINES, TEXT, Shown, old_note
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -46,7 +46,8 @@ class GatePanel:
         self.question, self.gate, self._on_decided = question, gate, on_decided
         self.goes_on = goes_on
         self.on_end: Callable[[str], object] = lambda _: None
-        self.title = widgets.HTML(f"<b>{escape(gate.message)}</b><div>{escape(gate.name)} waits for a decision.</div>")
+        waits = f"<b>{escape(gate.message)}</b><div>{escape(gate.name)} waits for a decision.</div>"
+        self.title = widgets.HTML(f'<div style="{LINES}">{waits}</div>')
         self.payload = widgets.HTML(f'<pre style="{TEXT}">{escape(_asked_about(question, gate))}</pre>')
         self.editor: Part | None = None
         self.comment = widgets.Text(

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
     from resumable_nb.notebook.panels import Panel
 
-BOX = {"border": "1px solid var(--jp-border-color2,#bbb)", "padding": ".5em .8em", "max_width": "60em"}
+BOX = {
+    "border": "1px solid var(--jp-border-color2,#bbb)",
+    "padding": ".5em .8em",
+    "margin": ".4em 0 0",
+    "max_width": "60em",
+}
+LINES = "line-height:1.5"  # that of a widget is the height of a button
 TEXT = "font-family:var(--jp-code-font-family,monospace);white-space:pre-wrap;overflow-wrap:anywhere;max-height:24em;"
 TEXT += "overflow:auto;line-height:1.4;margin:.3em 0;background:none;color:inherit"
 _QUIET = "color:var(--jp-ui-font-color2,#777);font-size:90%;line-height:1.4"

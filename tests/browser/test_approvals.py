@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 
 from resumable_nb.demo import _notebook
 from resumable_nb.journal import Store
-from tests.browser.lab import CHROMIUM, Lab, lab
+from tests.browser.lab import Lab, lab, write
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
 
@@ -58,18 +56,8 @@ TICKETS = "02_effects_and_approvals.ipynb"
 
 @pytest.fixture(scope="module")
 def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    if not Path(CHROMIUM).exists() or importlib.util.find_spec("jupyterlab") is None:
-        if os.environ.get("CI"):
-            pytest.fail("no Chromium or no JupyterLab: .ci/run installs both")
-        pytest.skip("needs JupyterLab and Debian's package chromium")
     with lab(tmp_path_factory.mktemp("lab"), {}) as running:
         yield running
-
-
-def write(path: Path, sources: dict[str, str]) -> None:
-    cells = [nbformat.v4.new_code_cell(source, id=cell_id) for cell_id, source in sources.items()]
-    spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=spec), path)
 
 
 def approvals(folder: Path, thread: str) -> list[tuple[Any, ...]]:

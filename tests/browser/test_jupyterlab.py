@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
-import nbformat
 import pytest
 
 from resumable_nb.journal import Store
-from tests.browser.lab import CHROMIUM, Lab, lab
+from tests.browser.lab import Lab, lab, write
 from tests.support.model_server import ModelServer
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
@@ -34,24 +30,14 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture(scope="module")
 def jupyter(tmp_path_factory: pytest.TempPathFactory, server: ModelServer) -> Iterator[Lab]:
-    if not Path(CHROMIUM).exists() or importlib.util.find_spec("jupyterlab") is None:
-        if os.environ.get("CI"):
-            pytest.fail("no Chromium or no JupyterLab: .ci/run installs both")
-        pytest.skip("needs JupyterLab and Debian's package chromium")
     env = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-test-SECRET", "RESUMABLE_NB_MODEL": "stub"}
     with lab(tmp_path_factory.mktemp("lab"), env) as running:
         yield running
 
 
-def write(folder: Path) -> None:
-    cells = [nbformat.v4.new_code_cell(source, id=cell_id) for cell_id, source in CELLS.items()]
-    spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=spec), folder / "bees.ipynb")
-
-
 def test_run_kill_and_run_all(jupyter: Lab, server: ModelServer) -> None:
     """After a killed kernel Run All skips what is done, asks nothing again, and shows the outputs and the state as before."""
-    write(jupyter.work)
+    write(jupyter.work / "bees.ipynb", CELLS)
     jupyter.open("bees.ipynb")
     jupyter.run_all()
     before = jupyter.wait_for(5, "found")

@@ -18,11 +18,23 @@ class Kernel {
 
 const cell = (id, text, cell_type = 'code') => ({ id, cell_type, getSource: () => text });
 
+class List {
+  constructor(items) { this.items = items; }
+  get length() { return this.items.length; }
+  get(place) { return this.items[place]; }
+  set(place, value) { this.items[place] = { toJSON: () => value }; }
+}
+
+const shows = (...outputs) => ({ outputs: new List(outputs.map(output => ({ toJSON: () => output }))) });
+
 class Panel {
-  constructor(cells, kernel) {
-    this.content = { model: { sharedModel: { cells } } };
-    this.context = { path: 'drive:folder/nb.ipynb', localPath: 'folder/nb.ipynb' };
-    this.sessionContext = { session: kernel && { kernel }, kernelChanged: new Signal(), sessionChanged: new Signal() };
+  constructor(cells, kernel, models = []) {
+    this.content = { model: { sharedModel: { cells }, cells: new List(models) } };
+    this.context = { path: 'drive:folder/nb.ipynb', localPath: 'folder/nb.ipynb', ready: Promise.resolve() };
+    this.sessionContext = {
+      session: kernel && { kernel }, ready: Promise.resolve(),
+      kernelChanged: new Signal(), sessionChanged: new Signal(), statusChanged: new Signal()
+    };
   }
 }
 
@@ -102,4 +114,50 @@ test('a failure to tell the order never stops a cell', async () => {
   kernel.requestExecute({}, false, { cellId: 'a' });
   assert.deepEqual(plain(kernel.sent.map(s => s.metadata)), [{ cellId: 'a' }, { cellId: 'a' }]);
   assert.equal(warnings.length, 1);
+});
+
+const WIDGET = 'application/vnd.jupyter.widget-view+json';
+const output = (says, model_id) => ({
+  output_type: 'display_data', metadata: { resumable_nb: { says }, other: 1 },
+  data: { 'text/plain': 'plain', 'text/html': ['<b>ra', 'ther</b>'], ...(model_id ? { [WIDGET]: { model_id } } : {}) }
+});
+const foreign = { output_type: 'display_data', metadata: {}, data: { 'text/plain': 'mine', [WIDGET]: { model_id: 'x' } } };
+const stream = { output_type: 'stream', name: 'stdout', text: 'text' };
+const at = (panel, cell, place) => plain(panel.content.model.cells.get(cell).outputs.get(place).toJSON());
+const isOld = one => Boolean(one.metadata.resumable_nb.old);
+
+for (const status of ['restarting', 'autorestarting', 'dead', 'terminating']) {
+  test(`when its kernel is ${status}, each panel says that it is old, once, and has no widget`, async () => {
+    const panel = new Panel([], new Kernel(), [{}, shows(stream, output('gate', 'g'), foreign), shows(output('resume'), output('line'))]);
+    await activated([panel]);
+    panel.sessionContext.statusChanged.emit(null, 'busy');
+    assert.equal(isOld(at(panel, 1, 1)), false);
+    for (let n = 0; n < 2; n++) panel.sessionContext.statusChanged.emit(null, status);
+    const gate = at(panel, 1, 1);
+    assert.deepEqual(gate.metadata, { resumable_nb: { says: 'gate', old: true }, other: 1 });
+    assert.deepEqual(Object.keys(gate.data), ['text/plain', 'text/html']);
+    assert.match(gate.data['text/plain'], /^This panel is old: .*Run this cell again to decide\.\nplain$/);
+    assert.equal(gate.data['text/html'].split('This panel is old').length, 2);
+    assert.match(gate.data['text/html'], /<b>rather<\/b>$/);
+    assert.match(at(panel, 2, 0).data['text/plain'], /it tells of a kernel that has ended/);
+    assert.deepEqual([at(panel, 1, 0), at(panel, 1, 2), at(panel, 2, 1)], plain([stream, foreign, output('line')]));
+  });
+}
+
+test('another kernel makes panels old, the first one does not', async () => {
+  const panel = new Panel([], new Kernel(), [shows(output('doubt', 'd'))]);
+  await activated([panel]);
+  panel.sessionContext.kernelChanged.emit(null, { oldValue: null, newValue: {} });
+  assert.equal(isOld(at(panel, 0, 0)), false);
+  panel.sessionContext.kernelChanged.emit(null, { oldValue: {}, newValue: {} });
+  assert.equal(isOld(at(panel, 0, 0)), true);
+});
+
+test('in a notebook that is opened, panels are old whose widgets the kernel does not have', async () => {
+  const kernel = new Kernel();
+  kernel.requestCommInfo = async () => ({ content: { comms: { alive: {} } } });
+  const panel = new Panel([], kernel, [shows(output('gate', 'alive'), output('doubt', 'gone'), output('resume'))]);
+  await activated([panel]);
+  await new Promise(setImmediate);
+  assert.deepEqual([0, 1, 2].map(n => isOld(at(panel, 0, n))), [false, true, false]);
 });

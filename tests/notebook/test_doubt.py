@@ -78,7 +78,7 @@ def test_it_happened(nb: Screen) -> None:
     assert "<b>fixed</b>" not in data["text/html"]
     assert said.text().startswith("It happened, as ")
     assert [d["text/plain"].startswith("close-42: It happened") for d in said.updated.values()] == [True, False]
-    assert "`close-42` happened (said " in list(said.updated.values())[1]["text/plain"]  # the resume panel
+    assert "`close-42` happened (as " in list(said.updated.values())[1]["text/plain"]  # the resume panel
     assert done["end"].text() == "got {'n': 42}\n"
     assert effects(nb) == [("done", '{"n":42}')]
     assert (nb.folder / "done").read_text() == "42\n"
