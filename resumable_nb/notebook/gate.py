@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb import payloads
-from resumable_nb.errors import AlreadyDecided, Misfit, ResumableError
+from resumable_nb.errors import AlreadyDecided, Misfit, ResumableError, StoreLocked
 from resumable_nb.gates import Gate, decide, how_to_decide
 from resumable_nb.notebook.editor import Part, editor_of
 from resumable_nb.notebook.panels import Panel, escape
@@ -185,7 +185,8 @@ class GateDesk:
                 while gate is not None and gate.waits:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(clicked.wait(), LOOK_EVERY_S)
-                    gate = await asyncio.to_thread(question.look)
+                    with contextlib.suppress(StoreLocked):  # somebody holds the store for long: look again later
+                        gate = await asyncio.to_thread(question.look)
             except BaseException:  # Ctrl-C: a click decides for the next run
                 if panel is not None:
                     panel.goes_on = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,21 @@ def test_a_cell_that_awaits_notices_a_decision_from_elsewhere(nb: Screen) -> Non
 
     assert shown.status == "ok", shown.text()
     assert "{'n': 2}" in shown.text()
+
+
+def test_a_cell_that_awaits_bears_that_somebody_holds_the_store(nb: Screen) -> None:
+    """A store that another program keeps open for longer than a write would wait does not end the wait for a person."""
+    start(nb, i="from resumable_nb import approval", a="print(bool(await approval('Go?', {'n': 1})))")
+    nb.run("open", "i")
+    nb.execute("thread.store._lease.wait_s = 0.1", store_history=False)
+    sent = nb.send(nb.cells["a"], "a")
+    wait_for_panel(nb, sent)
+    store = Store.open(nb.folder / "t.duckdb")
+    with store._lease.closed():
+        time.sleep(3)  # it looks every second
+    decide(store, "t", approve=True, gate_seq=store.rows("SELECT seq FROM approvals")[1][0][0])
+
+    assert nb.result(sent).text().endswith("True\n")
 
 
 def test_a_wait_that_is_interrupted_or_killed_still_waits(nb: Screen) -> None:
