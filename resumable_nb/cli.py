@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,18 @@ def _say_error(message: str, code: int) -> int:
 # ---------------------------------------------------------------------- running
 @cli.command()
 @click.argument("notebook", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--thread", metavar="ID", help="Outranks its thread.")
+@click.option(
+    "--thread", "threads", multiple=True, metavar="ID", help="Outranks its thread. Several: run once for each."
+)
+@click.option(
+    "--set",
+    "own",
+    nargs=3,
+    multiple=True,
+    metavar="THREAD NAME VALUE",
+    help="Like -p, for one of several threads only.",
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Threads at the same time.")
 @click.option(
     "--db", type=click.Path(path_type=Path, dir_okay=False), help="Outranks the store that the notebook names."
 )
@@ -101,7 +112,9 @@ def _say_error(message: str, code: int) -> int:
 def run(
     notebook: Path,
     *,
-    thread: str | None,
+    threads: tuple[str, ...],
+    own: tuple[tuple[str, str, str], ...],
+    jobs: int,
     db: Path | None,
     output: Path | None,
     parameters: tuple[tuple[str, str], ...],
@@ -111,23 +124,36 @@ def run(
     """Take NOTEBOOK to its end, through kernels that die.
 
     Exit codes: 0 done, 1 failed, 2 the command was given wrongly, 3 a step waits for a person's decision, 130 stopped
-    by Ctrl-C. After any of them the same command goes on where it was.
+    by Ctrl-C. After any of them the same command goes on where it was. Of several threads, the worst counts.
     """
-    from resumable_nb.parameters import parse
-    from resumable_nb.runner import run_notebook
+    from resumable_nb.parameters import for_threads, parse
+    from resumable_nb.runner import run_notebook, run_threads
 
+    options: dict[str, Any] = {"db": db, "max_restarts": max_restarts, "cell_timeout_s": timeout, "say": click.echo}
+    sets = for_threads(threads, parameters, own)
+    if len(sets) > 1:
+        if output is not None:
+            raise click.UsageError(
+                "--output is for one thread. Of several, each leaves NOTEBOOK.THREAD.executed.ipynb."
+            )
+        several = run_threads(notebook, sets, jobs=jobs, **options)
+        for name, ended in several.items():
+            click.echo(f"{plain(name)}: {ended}", err=ended.outcome in ("failed", "stopped"))
+        codes = [ended.exit_code for ended in several.values()]
+        return next((code for code in (130, 1, 3) if code in codes), 0)
     ended = run_notebook(
         notebook,
         output=output,
-        thread=thread,
-        db=db,
-        parameters=parse(parameters),
-        max_restarts=max_restarts,
-        cell_timeout_s=timeout,
-        say=click.echo,
+        thread=next(iter(sets), None),
+        parameters={**parse(parameters), **_only(sets)},
+        **options,
     )
-    click.echo(ended.message or f"done: {ended.output}", err=ended.outcome in ("failed", "stopped"))
+    click.echo(str(ended), err=ended.outcome in ("failed", "stopped"))
     return ended.exit_code
+
+
+def _only(sets: Mapping[str, Mapping[str, object]]) -> Mapping[str, object]:
+    return next(iter(sets.values()), {})
 
 
 @cli.command()

@@ -42,6 +42,24 @@ def parse(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
     return values
 
 
+def for_threads(
+    threads: Iterable[str], common: Iterable[tuple[str, str]], own: Iterable[tuple[str, str, str]]
+) -> dict[str, dict[str, object]]:
+    """By thread, its values: those of all, and its own, which come first.
+
+    Args:
+        threads: the threads, in order; those that only `own` names come after them.
+        common: names and values for all.
+        own: thread, name and value.
+
+    Raises:
+        UsageError: as `parse`.
+    """
+    own, shared = list(own), parse(common)
+    names = dict.fromkeys([*threads, *(thread for thread, _, _ in own)])
+    return {name: shared | parse((key, text) for thread, key, text in own if thread == name) for name in names}
+
+
 def parse_value(text: str) -> object:
     """One value, by the table above."""
     if text in _WORDS:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import hashlib
+import json
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -49,6 +52,8 @@ class Run:
         output: the executed notebook, valid at any time, whatever the outcome.
         restarts: kernels started after the first one.
         deaths: for each kernel that died, in which cell and by what.
+        calls: questions that this run sent to models.
+        tokens: billed for them.
     """
 
     outcome: Outcome
@@ -56,11 +61,17 @@ class Run:
     output: Path
     restarts: int
     deaths: tuple[str, ...]
+    calls: int = 0
+    tokens: int = 0
 
     @property
     def exit_code(self) -> int:
         """The exit code of `resumable-nb run`."""
         return EXIT_CODES[self.outcome]
+
+    def __str__(self) -> str:
+        numbers = f"{self.calls:,} calls, {self.tokens:,} tokens, {self.restarts} restarts"
+        return f"{self.message}\n{numbers}" if self.message else f"done: {self.output} ({numbers})"
 
 
 @dataclass(frozen=True)
@@ -115,21 +126,87 @@ def run_notebook(
     Raises:
         UsageError: there is no such notebook, or it cannot be read.
     """
-    document = Document.read(notebook, output)
-    if parameters:
-        inject(document.content, parameters, say)
-    environment = dict(os.environ if env is None else env)
-    environment["JPY_SESSION_NAME"] = str(document.source)
-    if thread is not None:
-        environment["RESUMABLE_NB_THREAD"] = thread
-    if db is not None:
-        environment["RESUMABLE_NB_DB"] = str(db)
-    if environment.get("RESUMABLE_NB_DB"):
-        environment["RESUMABLE_NB_DB"] = str(Path(environment["RESUMABLE_NB_DB"]).absolute())
-    runner = _Runner(
-        document, environment, max_restarts=max_restarts, cell_timeout_s=cell_timeout_s, say=say, look=look
+    runner = _Runner.of(
+        notebook,
+        output,
+        thread=thread,
+        db=db,
+        parameters=parameters or {},
+        env=os.environ if env is None else env,
+        max_restarts=max_restarts,
+        cell_timeout_s=cell_timeout_s,
+        say=say,
+        look=look,
     )
     return asyncio.run(runner.run())
+
+
+def run_threads(
+    notebook: Path,
+    threads: Mapping[str, Mapping[str, object]],
+    *,
+    jobs: int,
+    db: Path | None = None,
+    max_restarts: int = 3,
+    cell_timeout_s: float | None = None,
+    say: Callable[[str], None] = print,
+) -> dict[str, Run]:
+    """Run a notebook once for each thread, several at a time, all on one store.
+
+    Args:
+        notebook: the file.
+        threads: by thread, the values for the cell tagged `parameters`.
+        jobs: how many kernels at a time.
+        db: outranks the store that the notebook names.
+        max_restarts: as for `run_notebook`, for each thread.
+        cell_timeout_s: as for `run_notebook`.
+        say: told lines that begin with their thread.
+
+    Returns:
+        How each of them ended. The executed notebooks are `NAME.THREAD.executed.ipynb` beside the notebook.
+
+    Raises:
+        UsageError: there is no such notebook, or it cannot be read.
+    """
+    runners = {}
+    for thread, parameters in threads.items():
+        runners[thread] = _Runner.of(
+            notebook,
+            notebook.with_suffix(f".{_as_file_name(thread)}.executed.ipynb"),
+            thread=thread,
+            db=db,
+            parameters=parameters,
+            env=os.environ,
+            max_restarts=max_restarts,
+            cell_timeout_s=cell_timeout_s,
+            say=_named(thread, say),
+        )
+    return asyncio.run(_run_together(runners, jobs))
+
+
+def _named(thread: str, say: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda text: say(f"{plain(thread)}: {text}")
+
+
+def _as_file_name(thread: str) -> str:
+    """Of a thread's name, what every file system takes; with a digest where that is not all of it."""
+    kept = re.sub(r"[^\w-]", "_", thread)
+    return kept if kept == thread else f"{kept}-{hashlib.sha256(thread.encode()).hexdigest()[:8]}"
+
+
+async def _run_together(runners: Mapping[str, _Runner], jobs: int) -> dict[str, Run]:
+    free = asyncio.Semaphore(jobs)
+
+    def on_signal() -> None:
+        for runner in runners.values():
+            runner.on_signal()
+
+    async def one(runner: _Runner) -> Run:
+        async with free:
+            return runner.stopped() if runner.stopping else await runner.run(on_signal)
+
+    found = await asyncio.gather(*(one(runner) for runner in runners.values()))
+    return dict(zip(runners, found, strict=True))
 
 
 class _PlacedSession(Session):
@@ -265,10 +342,39 @@ class _Runner:
     stopping: bool = False
     client: _Client | None = None
     task: asyncio.Task[Any] | None = None
+    signalled: Callable[[], None] = lambda: None
+    spent: tuple[int, int] = (0, 0)  # calls and tokens of the kernels before this one
+    spent_here: tuple[int, int] = (0, 0)
 
-    async def run(self) -> Run:
-        self.task = asyncio.current_task()
-        _take_signals(self.on_signal)
+    @classmethod
+    def of(
+        cls,
+        notebook: Path,
+        output: Path | None,
+        *,
+        thread: str | None,
+        db: Path | None,
+        parameters: Mapping[str, object],
+        env: Mapping[str, str],
+        say: Callable[[str], None],
+        **options: Any,
+    ) -> _Runner:
+        """What `run_notebook` is asked for."""
+        document = Document.read(notebook, output)
+        if parameters:
+            inject(document.content, parameters, say)
+        environment = {**env, "JPY_SESSION_NAME": str(document.source)}
+        if thread is not None:
+            environment["RESUMABLE_NB_THREAD"] = thread
+        if db is not None:
+            environment["RESUMABLE_NB_DB"] = str(db)
+        if environment.get("RESUMABLE_NB_DB"):
+            environment["RESUMABLE_NB_DB"] = str(Path(environment["RESUMABLE_NB_DB"]).absolute())
+        return cls(document, environment, say=say, **options)
+
+    async def run(self, on_signal: Callable[[], None] | None = None) -> Run:
+        self.task, self.signalled = asyncio.current_task(), on_signal or self.on_signal
+        _take_signals(self.signalled)
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(DeadKernelError),
             stop=stop_after_attempt(self.max_restarts + 1),
@@ -283,7 +389,7 @@ class _Runner:
         except asyncio.CancelledError:
             if not self.stopping:
                 raise
-            return self._stopped()
+            return self.stopped()
 
     def on_signal(self) -> None:
         """Ctrl-C: the first one interrupts the cell, so that it ends as in a notebook; a second one ends the kernel."""
@@ -304,10 +410,11 @@ class _Runner:
         self.client = _Client(
             self.document,
             cell_timeout_s=self.cell_timeout_s,
-            on_signal=self.on_signal,
+            on_signal=self.signalled,
             end="immediate" if self.look else "graceful",
         )
         started = False
+        self.spent, self.spent_here = (self.spent[0] + self.spent_here[0], self.spent[1] + self.spent_here[1]), (0, 0)
         self.document.failed.clear()
         try:
             async with self.client.async_setup_kernel(env=env):
@@ -317,14 +424,14 @@ class _Runner:
                 return await self._all_cells(self.client)
         except RuntimeError as error:
             if self.stopping:
-                return self._stopped()
+                return self.stopped()
             if started:
                 raise
             self.deaths.append("at its start")
             raise DeadKernelError(str(error)) from error
         finally:
             await self.client.end()
-            _take_signals(self.on_signal)  # nbclient has taken its own away, and ours with them
+            _take_signals(self.signalled)  # nbclient has taken its own away, and ours with them
 
     async def _all_cells(self, client: _Client) -> Run:
         for index in range(len(self.document.content.cells)):
@@ -339,9 +446,10 @@ class _Runner:
         """Run a cell and save the notebook, however it went. None: go on with the next one."""
         restart = f" (restart {len(self.deaths)})" if self.deaths else ""
         began, cell, label = time.monotonic(), self.document.content.cells[index], self.document.label(index)
-        how, run = "ok", None
+        how, run, cost = "ok", None, ""
         try:
             await client.async_execute_cell(cell, index)
+            cost = await self._cost(client)
             if self.look is not None and cell.cell_type == "code":
                 is_last = not any(c.cell_type == "code" for c in self.document.content.cells[index + 1 :])
                 self.look.told(await client.evaluate(self.look.last if is_last else self.look.each))
@@ -360,8 +468,19 @@ class _Runner:
         finally:
             self.document.save()
             if cell.cell_type == "code" and cell.source.strip():
-                self.say(plain(f"{label}: {how}, {time.monotonic() - began:.1f} s{restart}"))
-        return self._stopped(label) if self.stopping else run
+                self.say(plain(f"{label}: {how}, {time.monotonic() - began:.1f} s{cost}{restart}"))
+        return self.stopped(label) if self.stopping else run
+
+    async def _cost(self, client: _Client) -> str:
+        """What the last cell cost, for its line."""
+        calls, tokens = self.spent_here
+        with contextlib.suppress(TimeoutError, DeadKernelError, ValueError):
+            told = await asyncio.wait_for(client.evaluate("get_ipython().resumable_nb.spent()"), _SETTLE_S)
+            if told:
+                self.spent_here = now_calls, now_tokens = tuple(json.loads(told))
+                calls, tokens = now_calls - calls, now_tokens - tokens
+                return f", {calls:,} calls, {tokens:,} tokens" if calls else ""
+        return ""
 
     async def _note_death(self, client: _Client, index: int, label: str) -> None:
         self.deaths.append(f"in {label}{await client.cause_of_death()}")
@@ -392,7 +511,8 @@ class _Runner:
             "failed", f"{label} failed: {error.ename}: {error.evalue}\nThe traceback is in {self.document.output}"
         )
 
-    def _stopped(self, label: str = "") -> Run:
+    def stopped(self, label: str = "") -> Run:
+        """How it ended, if by Ctrl-C."""
         return self._ended("stopped", f"Stopped{label and ' at '}{label}. Run the same command again to go on.")
 
     def _ended(self, outcome: Outcome, message: str = "") -> Run:
@@ -403,4 +523,6 @@ class _Runner:
             output=self.document.output,
             restarts=min(len(deaths), self.max_restarts),
             deaths=deaths,
+            calls=self.spent[0] + self.spent_here[0],
+            tokens=self.spent[1] + self.spent_here[1],
         )

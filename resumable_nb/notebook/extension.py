@@ -376,6 +376,18 @@ class Extension:
         thread.resume.listen(show)
         self.show_panel(resume_panel(found, thread.resume.lines()), "resume", display_id=place)
 
+    def spent(self) -> list[int]:
+        """Calls that this opening of the thread has made, and tokens billed for them; asked by the headless runner."""
+        if self.kernel is None:
+            return [0, 0]
+        session = self.kernel.thread.session
+        rows = session.read(kinds=("llm",), bodies=False)
+        mine = [
+            row for row in rows if row.session_id == session.session_id and row.phase in ("done", "partial", "failed")
+        ]
+        tokens = [(row.gen_ai_usage_input_tokens or 0) + (row.gen_ai_usage_output_tokens or 0) for row in mine]
+        return [len({row.ref_seq for row in mine}), sum(tokens)]
+
     def _publish(self, outputs: Sequence[Output]) -> None:
         """Show outputs anew, with no display id: one of that name may be somebody else's."""
         for output in outputs:
