@@ -33,7 +33,7 @@ class Fold:
         unfinished: cells with a run that was started and did not end.
         resources: names of those that were ever acquired.
         recovered_in: sessions of this process that have written what their resume took.
-        budget: limits of the research by name, as they were told last; None: nobody told any.
+        budget: limits of the research by name, and prices, as they were told last; None: nobody told any.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Fold:
         self.calls_done = 0
         self.resources: set[str] = set()
         self.recovered_in: set[str] = set()
-        self.budget: dict[str, float] | None = None
+        self.budget: dict[str, Any] | None = None
         self._run_of: dict[int, int] = {}
         self.effects = Effects()
         self.gates = Gates()

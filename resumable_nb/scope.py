@@ -121,13 +121,14 @@ class _Account:
 
     costs: dict[int, Spent] = field(default_factory=dict)
 
-    def add(self, row: Row) -> None:
-        self.costs[row.ref_seq or row.seq] = Spent(
+    def add(self, row: Row) -> Spent:
+        cost = self.costs[row.ref_seq or row.seq] = Spent(
             int(row.kind == "llm"),
             row.gen_ai_usage_input_tokens or 0,
             row.gen_ai_usage_output_tokens or 0,
             row.duration_ms or 0.0,
         )
+        return cost
 
     @property
     def spent(self) -> Spent:
@@ -211,7 +212,7 @@ class Run(Scope):
                 return Claim(number)
             self._claimed.add(question)
             answer = self._recorded.take(seq)
-            self.account.add(answer)
+            self.thread.saved += self.account.add(answer)
             return Claim(number, answer)
 
     def release(self, key: str, occurrence: int, *, kind: str = "llm") -> None:

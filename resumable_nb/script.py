@@ -122,6 +122,7 @@ class Script:
             )
         if found is not None and not found.lost:
             taken = self._take_up(cell, found, entry)
+            self.thread.saved += taken.spent
             self.say(f"`{name}`: restored from checkpoint {taken.checkpoint}: {taken.spent} not spent again")
             return taken
         self.thread.live.set(image)

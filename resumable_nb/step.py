@@ -382,6 +382,7 @@ class Kernel:
         self.thread.restore_random(record)
         self.places.ran[cell.cell_id] = record
         outputs, signature = self._recorded_outputs(record)
+        self.thread.saved += record.spent
         line = f"restored from checkpoint {record.checkpoint}: {record.spent} not spent again"
         line += left_out(self._binder.left_out(cell, record))
         return Decision("skip", "\n".join([line, *self._take_lines()]), outputs, signature)

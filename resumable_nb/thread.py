@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from resumable_nb import randomness, values
+from resumable_nb.cells import Spent
 from resumable_nb.errors import ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
 from resumable_nb.journal import Row, Session, Store
@@ -60,6 +61,7 @@ class Thread:
         thread_id: its name.
         live: the state object that code sees, and its image.
         fold: what the journal says.
+        saved: what skips and recorded answers have saved since it was opened.
         say: shows a line to the person at once; None: lines wait for the end of the step.
         resume: what it takes to go on with it.
     """
@@ -70,6 +72,7 @@ class Thread:
         self.live = Live(state_class, resolve=resolve, blobs=self.blob)
         self.runner: StepRunner | None = None
         self.notices: list[str] = []
+        self.saved = Spent()
         self.say: Callable[[str], object] | None = None
         self._lock = threading.RLock()
         self.resolve = resolve

@@ -12,7 +12,7 @@ import functools
 import inspect
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from resumable_nb.calls.http import REPLAYED
@@ -52,6 +52,7 @@ def ask(
     instructions: str = INSTRUCTIONS,
     context: bool = True,
     retries: int = 1,
+    history: Sequence[dict[str, str]] = (),
     **options: Any,
 ) -> Any:
     """The model's answer to one question. It knows the research state as of the start of this branch.
@@ -71,6 +72,7 @@ def ask(
         context: tell the model the research state (query, plan, findings, …). False: only instructions and prompt.
         retries: how often an answer that does not fit `response_format` is asked for again, by a new request that tells
             the model what was wrong.
+        history: messages of a conversation, which stand between the state and the question.
         **options: of `client.chat.completions.create`.
 
     Returns:
@@ -90,6 +92,7 @@ def ask(
         temperature=temperature,
         instructions=instructions,
         context=context,
+        history=history,
         options=options,
     )
     question = Question(wish, asked.base_url)
@@ -119,6 +122,7 @@ async def aask(
     instructions: str = INSTRUCTIONS,
     context: bool = True,
     retries: int = 1,
+    history: Sequence[dict[str, str]] = (),
     **options: Any,
 ) -> Any:
     """`ask` for async code, as in `await asyncio.gather(*[aask(q) for q in questions])`. For all else see `ask`."""
@@ -131,6 +135,7 @@ async def aask(
         temperature=temperature,
         instructions=instructions,
         context=context,
+        history=history,
         options=options,
     )
     question = Question(wish, asked.base_url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ class Wish:
     temperature: float | None
     instructions: str
     context: bool
+    history: Sequence[dict[str, str]]
     options: dict[str, Any]
 
 
@@ -83,7 +85,7 @@ class Question:
                 f"\n\nYour last answer was {last.excerpt}. It does not fit: {last.why} Answer again, in the right form."
             )
         messages = [{"role": "system", "content": self._system}] if self._system else []
-        messages.append({"role": "user", "content": prompt})
+        messages += [*self._wish.history, {"role": "user", "content": prompt}]
         form = {"response_format": self._form.response_format} if self._form else {}
         return {"model": self.model, "messages": messages, **form, **self._limits(), **self._wish.options}
 

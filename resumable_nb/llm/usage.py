@@ -51,6 +51,25 @@ def metered(meter: Meter) -> Iterator[None]:
         _meter.reset(token)
 
 
+@contextlib.contextmanager
+def counted() -> Iterator[list[Usage]]:
+    """What each answer in this context cost, in the order in which they came. A meter around it is told as well."""
+    around, found = _meter.get(), list[Usage]()
+
+    class Counting:
+        def before(self) -> None:
+            if around is not None:
+                around.before()
+
+        def after(self, used: Usage) -> None:
+            found.append(used)
+            if around is not None:
+                around.after(used)
+
+    with metered(Counting()):
+        yield found
+
+
 class Measured:
     """One question on its way: tells the meter of this context, if there is one."""
 

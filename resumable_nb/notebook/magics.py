@@ -13,6 +13,7 @@ from resumable_nb import gates, payloads, receipts
 from resumable_nb.errors import UsageError
 from resumable_nb.journal import Row
 from resumable_nb.notebook import panels, source
+from resumable_nb.notebook.accounts import accounts
 from resumable_nb.notebook.extension import Extension, no_step_here
 from resumable_nb.notebook.signing import sign, trusted
 from resumable_nb.notebook.summary import summary
@@ -41,7 +42,7 @@ HELP = """Durable steps, and threads of research.
         --continue       start from what the thread knows now, not from its beginning
         --take-over      take it from another session that is alive; that one can write no more
         RESUMABLE_NB_THREAD and RESUMABLE_NB_DB in the environment outrank THREAD and PATH.
-    %resumable status            the steps, and what they cost
+    %resumable status            the steps, what was spent and saved, what is left of a budget
     %resumable history           the checkpoints
     %resumable diff A B          what differs between the states at two checkpoints
     %resumable fork SEQ NEW      a new thread NEW that starts with this one up to row SEQ
@@ -185,7 +186,9 @@ class Commands:
     def status(self, words: list[str]) -> None:
         """Show the steps and what they cost."""
         _Arguments("status").read(words)
-        self._extension.show_panel(panels.status_panel(summary(self._thread(), self._extension.notebook.steps())))
+        thread = self._thread()
+        found = summary(thread, self._extension.notebook.steps())
+        self._extension.show_panel(panels.status_panel(found, accounts(thread)))
 
     def history(self, words: list[str]) -> None:
         """Show the checkpoints."""

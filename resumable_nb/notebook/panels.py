@@ -104,11 +104,11 @@ def _about(found: Summary) -> list[str]:
     return [*lines, "state: " + ", ".join(found.fields)] if found.fields else lines
 
 
-def status_panel(found: Summary) -> Panel:
-    """What `%resumable status` shows: each step, and what it cost."""
+def status_panel(found: Summary, accounts: Sequence[str] = ()) -> Panel:
+    """What `%resumable status` shows: each step, what it cost, and the accounts of the whole."""
     newest = f"newest checkpoint {found.checkpoint} of {when(found.at)}" if found.checkpoint else "no checkpoint yet"
     lines = [f"store: {found.store}", newest, *_about(found)]
-    lines += [str(step) for step in found.named("unfinished")]
+    lines += [*accounts, *(str(step) for step in found.named("unfinished"))]
     columns = ("step", "stands", "checkpoint", "ended", "LLM calls", "tokens", "time")
     return Panel(f"Thread {found.thread_id}", lines, columns, [_step_row(step) for step in found.steps])
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from resumable_nb.research.assistant import research
+    from resumable_nb.research.chat import Chat, ChatState
     from resumable_nb.research.corpora import Folder, Table, table
     from resumable_nb.research.planning import approve_plan, coordinator, planner
     from resumable_nb.research.records import Brief, Budget, Finding, Report, SubQuestion
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "assistant": ("research",),
+    "chat": ("Chat", "ChatState"),
     "corpora": ("Folder", "Table", "table"),
     "planning": ("approve_plan", "coordinator", "planner"),
     "records": ("Brief", "Budget", "Finding", "Report", "SubQuestion"),
@@ -37,6 +39,8 @@ __all__ = [
     "ArXiv",
     "Brief",
     "Budget",
+    "Chat",
+    "ChatState",
     "Crossref",
     "Document",
     "Finding",

@@ -47,7 +47,7 @@ class Meter:
 
     def after(self, used: Usage) -> None:
         """Count an answer."""
-        cost = price(used, self.budget) if self.budget.money is not None else 0.0
+        cost = _price(used, self.budget)
         with self._lock:
             if cost is None:
                 self.unpriced.add(used.model)
@@ -138,24 +138,15 @@ def _spent_above() -> Spent:
 def tell(budget: Budget) -> None:
     """Keep the limits in the journal, so that `%resumable status` can say what is left."""
     running = scope()
-    limits = limits_of(budget)
-    if running is not None and running.thread.fold.budget != limits:
-        running.append(Row(kind="notice", name="budget", data=json.dumps(limits)))
+    told = budget.model_dump(mode="json", exclude_defaults=True)
+    if running is not None and running.thread.fold.budget != told:
+        running.append(Row(kind="notice", name="budget", data=json.dumps(told)))
 
 
-def price(used: Usage, budget: Budget) -> float | None:
-    """What an answer cost in US dollars; None if nobody knows."""
-    from resumable_nb.llm.embedded import EMBEDDED_MODEL
-
-    if used.model in budget.prices:
-        into, out = budget.prices[used.model]
-        return (used.input_tokens * into + used.output_tokens * out) / 1e6
-    if used.model == EMBEDDED_MODEL:
+def _price(used: Usage, budget: Budget) -> float | None:
+    """What an answer cost, where money is limited; None if nobody knows."""
+    if budget.money is None:
         return 0.0
-    try:
-        import genai_prices
+    from resumable_nb.llm.prices import price
 
-        usage = genai_prices.Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
-        return float(genai_prices.calc_price(usage, model_ref=used.model).total_price)
-    except (ImportError, LookupError):
-        return None
+    return price(used.model, used.input_tokens, used.output_tokens, budget.prices)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from resumable_nb.values.reader import Reader
     from resumable_nb.values.writer import Writer
 
-_OWN_RECORDS = "resumable_nb.research.records"
+_OWN_RECORDS = ("resumable_nb.research.records", "resumable_nb.research.chat")
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 
 
@@ -110,8 +110,8 @@ def resolver(namespace: Mapping[str, Any]) -> Callable[[str, str], type | None]:
             found = _walk(namespace, qualname)
             if found is not None or module not in sys.modules:
                 return found
-        if module == _OWN_RECORDS:  # a kernel that goes on after a crash loads the state before it imports anything
-            importlib.import_module(_OWN_RECORDS)
+        if module in _OWN_RECORDS:  # a kernel that goes on after a crash loads the state before it imports anything
+            importlib.import_module(module)
         return _walk(vars(sys.modules[module]), qualname) if module in sys.modules else None
 
     return resolve

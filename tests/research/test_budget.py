@@ -10,9 +10,11 @@ import pytest
 import resumable_nb
 from resumable_nb import gates
 from resumable_nb.errors import Paused
+from resumable_nb.llm.prices import price
 from resumable_nb.llm.usage import Usage
+from resumable_nb.notebook.accounts import accounts
 from resumable_nb.research import Budget, Folder, coordinator, planner, research
-from resumable_nb.research.budget import BudgetSpent, Meter, price
+from resumable_nb.research.budget import BudgetSpent, Meter
 from tests.research.conftest import ISLAND
 from tests.support.research_model import ResearchModel
 
@@ -56,10 +58,10 @@ def test_shares_add_up_to_what_is_left():
 
 def test_prices_come_from_the_table_or_the_package():
     """A table of the user's goes first; the embedded model is free; of others genai-prices knows, or nobody."""
-    assert price(Usage("gpt-4o-mini", 1_000_000, 0, 0), Budget(prices={"gpt-4o-mini": (7.0, 1.0)})) == 7.0
-    assert price(Usage("gpt-4o-mini", 1_000_000, 0, 0), Budget()) == pytest.approx(0.15)
-    assert price(Usage("smollm2-135m-instruct", 1_000_000, 5, 0), Budget()) == 0
-    assert price(Usage("nobody-knows", 1, 1, 0), Budget()) is None
+    assert price("gpt-4o-mini", 1_000_000, 0, {"gpt-4o-mini": (7.0, 1.0)}) == 7.0
+    assert price("gpt-4o-mini", 1_000_000, 0) == pytest.approx(0.15)
+    assert price("smollm2-135m-instruct", 1_000_000, 5) == 0
+    assert price("nobody-knows", 1, 1) is None
 
 
 def test_a_model_without_a_price_is_told(model: ResearchModel, thread: Any):
@@ -106,3 +108,23 @@ def test_what_the_steps_above_cost_counts(model: ResearchModel, thread: Any):
     assert model.asked() == 1
     assert plan[0].notes == ["The model made no plan: the budget of 1 calls is used up."]
     assert thread.fold.budget == {"calls": 1}
+
+
+def test_status_tells_what_was_spent_saved_and_left(model: ResearchModel, tmp_path: Path):
+    """Spent is what was billed, also after a restart; saved is what was skipped; left is of the limits told last."""
+
+    def run() -> list[str]:
+        source = Folder(str(ISLAND))
+        budget = Budget(calls=10, tokens=2000, money=0.5, minutes=60, prices={"gpt-5.4-mini": (1000.0, 1000.0)})
+        with resumable_nb.open("t", db=tmp_path / "t.duckdb", say=lambda _: None) as thread:
+            thread.step("all", lambda: research(TWO, sources=source, approve=False, budget=budget))
+            return accounts(thread)
+
+    first, again = run(), run()
+
+    asked = model.asked()
+    assert first[0].startswith(f"spent: {asked} LLM calls, {asked * 110} tokens, ")
+    left = f"left of the budget: {10 - asked} of 10 calls, {2000 - asked * 110:,} of 2,000 tokens, 60.0 of 60.0 minutes, $0.0000 of"
+    assert first[1].startswith(left)
+    assert again[0] == first[0] and again[2] == first[1]
+    assert again[1].startswith(f"saved by resuming since it was opened: {asked} LLM calls, {asked * 110} tokens, ")

@@ -90,6 +90,8 @@ def said(asked: Json) -> str:
             chosen = _chosen(prompt) or [1]
             is_list = schema["properties"]["answer"].get("type") == "array"
             answer = {"answer": chosen[: schema["properties"]["answer"]["maxItems"]] if is_list else chosen[0]}
+        case _ if prompt.startswith("Summary so far"):
+            return "; ".join(line for line in prompt.splitlines() if "cancel" in line or "berth" in line)
         case _:
             return f"As was said: {prompt[-200:]}"
     return json.dumps(answer)
