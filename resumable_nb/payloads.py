@@ -62,7 +62,9 @@ def from_command(given: str) -> str:
 
 # ------------------------------------------------------------------------------------------ for people to read and edit
 def shown(payload: Any) -> str:
-    """A stored payload for people: a list of one-line texts, such as a plan, as lines; anything else as JSON."""
+    """A stored payload for people: text, and lists of one-line texts such as a plan, as they are; the rest as JSON."""
+    if isinstance(payload, str):
+        return payload
     if isinstance(payload, list) and payload and all(isinstance(i, str) and i.splitlines() == [i] for i in payload):
         return "\n".join(f"{number}. {item}" for number, item in enumerate(payload, 1))
     return json.dumps(_plain(payload), ensure_ascii=False, indent=2)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 import resumable_nb
-from resumable_nb import approve, payloads
+from resumable_nb import approve, payloads, values
 from resumable_nb.errors import Misfit, Paused
 from resumable_nb.notebook import fields
 from resumable_nb.notebook.editor import Form, Rows, editor_of
@@ -88,7 +88,29 @@ def test_what_nobody_touches_comes_back_as_it_was(payload: Any) -> None:
     assert payloads.conform(json.loads(json.dumps(edited)), payload) == payload
 
 
-@settings(max_examples=30)
+SHOWN = [
+    ("# Report\n\nWell.", "# Report\n\nWell."),
+    (["bees", "ants"], "1. bees\n2. ants"),
+    (["a\nb"], '[\n  "a\\nb"\n]'),
+    (
+        {"part": Part("a", 1.0), "size": Size.LARGE, "at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "both": (1, 2)},
+        json.dumps(
+            {"part": {"name": "a", "hours": 1.0}, "size": 2, "at": "2024-01-01T00:00:00+00:00", "both": [1, 2]},
+            indent=2,
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("payload", "wanted"), SHOWN, ids=["text", "plan", "list", "objects"])
+def test_a_payload_is_shown_for_people(payload: Any, wanted: str) -> None:
+    """Text and plans as they are, without quotes and escapes; objects as JSON, without the marks of their storage."""
+    shown = payloads.shown(json.loads(values.encode(payload).text))
+
+    assert shown == wanted
+
+
+@settings(max_examples=30, deadline=None)
 @given(json_values)
 def test_any_json_comes_back_as_it_was(payload: Any) -> None:
     """So for all plain values."""

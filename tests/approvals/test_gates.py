@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -443,6 +443,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(json_values, json_values)
 def test_what_the_check_lets_through_can_be_used(asked: Any, edited: Any) -> None:
     """For plain JSON, an edit that is taken when a person decides is taken by the step, unchanged; no other one is."""
