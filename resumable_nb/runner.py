@@ -36,6 +36,7 @@ from resumable_nb.terminal import plain
 
 Outcome = Literal["done", "failed", "waiting", "stopped"]
 EXIT_CODES: dict[Outcome, int] = {"done": 0, "failed": 1, "waiting": 3, "stopped": 130}
+AT_ITS_START = "at its start"
 _SETTLE_S = 5
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # nbclient reports to it what `Run.message` says in plain words
@@ -427,7 +428,7 @@ class _Runner:
                 return self.stopped()
             if started:
                 raise
-            self.deaths.append("at its start")
+            self.deaths.append(AT_ITS_START)
             raise DeadKernelError(str(error)) from error
         finally:
             await self.client.end()

@@ -21,13 +21,14 @@ from typing import Any
 
 from resumable_nb.document import cells_of
 from resumable_nb.errors import UsageError
-from resumable_nb.runner import Look, run_notebook
+from resumable_nb.runner import AT_ITS_START, Look, run_notebook
 from resumable_nb.verify import probe
 from resumable_nb.verify.plan import TIME
 from resumable_nb.verify.stored import remember, waiting
 from resumable_nb.verify.subject import Ended, Memory, Passage, Point, Trial
 
 STORE = "research.duckdb"
+_STARTS = 4  # a kernel whose port another program was quicker to take does not start
 _LINKED_BYTES = 20 << 20
 _PACKAGES = ("resumable-nb", "duckdb", "ipython", "ipykernel", "nbclient", "openai", "httpx2", "pydantic")
 _MARKED = ("effect.call.", "step.commit.", "approval.decide.")
@@ -73,6 +74,8 @@ class NotebookSubject:
         for entry in sorted(source.iterdir()):
             if entry.name.startswith(".") or ".duckdb" in entry.name or entry.name == "__pycache__":
                 continue
+            if folder.resolve().is_relative_to(entry.resolve()) or entry.suffix == ".verify":
+                continue  # where trials, and reports, are kept
             if entry.suffix == ".ipynb" and entry.name != self.notebook.name:
                 continue
             if _size(entry) > _LINKED_BYTES:
@@ -89,18 +92,21 @@ class NotebookSubject:
         path = trial.folder / self.notebook.name
         path.write_bytes((self.text or self.notebook).read_bytes())
         watch = _Watch(self.kernels, kill_at.nth / 1000 if kill_at is not None and kill_at.name == TIME else None)
-        ran = run_notebook(
-            path,
-            output=trial.folder / ".executed.ipynb",
-            thread=self.thread,
-            db=trial.folder / STORE,
-            parameters=self.parameters,
-            max_restarts=0,
-            cell_timeout_s=self.cell_timeout_s,
-            env=self._environment(trial, log, kill_at),
-            say=lambda _: None,
-            look=Look(probe.EACH, probe.LAST, watch.seen.append, watch.begin),
-        )
+        for _ in range(_STARTS):
+            ran = run_notebook(
+                path,
+                output=trial.folder / ".executed.ipynb",
+                thread=self.thread,
+                db=trial.folder / STORE,
+                parameters=self.parameters,
+                max_restarts=0,
+                cell_timeout_s=self.cell_timeout_s,
+                env=self._environment(trial, log, kill_at),
+                say=lambda _: None,
+                look=Look(probe.EACH, probe.LAST, watch.seen.append, watch.begin),
+            )
+            if ran.deaths != (AT_ITS_START,):
+                break
         watch.end()
         passages, acknowledged = _passages(log)
         looks = [look for text in watch.seen if text and (look := json.loads(ast.literal_eval(text)))]

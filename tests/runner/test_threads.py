@@ -82,7 +82,24 @@ def test_each_line_tells_calls_tokens_and_restarts(run):
 def test_ctrl_c_ends_all_threads_and_the_same_command_goes_on(run, model, tmp_path):
     """The kernels that run are interrupted, those that wait for their turn never start; nothing is left running."""
     model.script({"marker": "Q1", "delay_s": 60}, {"marker": "Q2", "delay_s": 60})
-    options = ["--set", "a", "n", "1", "--set", "b", "n", "2", "--set", "c", "n", "3", "--jobs", "2", "--db", "t.duckdb"]
+    options = [
+        "--set",
+        "a",
+        "n",
+        "1",
+        "--set",
+        "b",
+        "n",
+        "2",
+        "--set",
+        "c",
+        "n",
+        "3",
+        "--jobs",
+        "2",
+        "--db",
+        "t.duckdb",
+    ]
     first = run(*options)
     deadline = time.monotonic() + 100
     while model.asked("Q1") + model.asked("Q2") < 2:

@@ -7,12 +7,15 @@ resumable-nb verify notebooks/02_effects_and_approvals.ipynb -p KILL False --all
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import psutil
 import pytest
 
 from resumable_nb import demo
@@ -124,3 +127,23 @@ def test_what_was_given_wrongly_is_said_in_one_line(tmp_path, options):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert options[0] in done.stderr or "name a new folder" in done.stderr
+
+
+def test_ctrl_c_ends_all_kernels_and_leaves_a_record(tmp_path):
+    """Exit code 130 at once; no kernel and no folder of trials is left; what was judged by then is in the store."""
+    path = write(tmp_path / "nb.ipynb", "%%resumable x\nstate.update(findings=['a'])", "import time\ntime.sleep(0.5)")
+    (tmp_path / "tmp").mkdir()
+    arguments = [sys.executable, "-u", "-m", "resumable_nb", "verify", path.name, "--all"]
+    env = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    run = subprocess.Popen(arguments, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    while not (line := run.stdout.readline()).startswith("2/"):
+        assert line, "it ended before the second trial"
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=100)
+    kernels = [p for p in psutil.process_iter(["environ"]) if str(tmp_path) in str(p.info["environ"])]
+
+    assert run.returncode == 130
+    assert [p for p in kernels if p.status() != psutil.STATUS_ZOMBIE] == []
+    assert list((tmp_path / "tmp").glob("resumable-nb-verify-*")) == []
+    assert int(str(rows(tmp_path, "SELECT count(DISTINCT seq) FROM verification_runs")[0][0])) >= 2
