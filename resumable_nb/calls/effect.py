@@ -28,7 +28,7 @@ from resumable_nb.calls.turns import turn, turn_async
 from resumable_nb.errors import StateError, ThreadTakenOver, UsageError
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import Row
-from resumable_nb.receipts import Doubt, kept
+from resumable_nb.receipts import Doubt, folded, kept
 from resumable_nb.resuming import before_live
 from resumable_nb.scope import Run, Scope, scope
 
@@ -319,10 +319,16 @@ class Attempt:
             self._scope.append(*rows)
         except ThreadTakenOver:
             if self._started_seq is not None:
-                for row in rows:  # the progress of the state is that of a run that counts no more
-                    row.changes = row.parent_seq = None
-                self._thread.store.visitor(self.thread_id).append(*rows)
+                self._append_as_visitor(*rows)
             raise
+
+    def _append_as_visitor(self, *rows: Row) -> None:
+        visitor = self._thread.store.visitor(self.thread_id)
+        if folded(visitor.read(kinds=("effect",))).by_key[self.key].standing == "happened":
+            return  # it was found out meanwhile, and that our call failed is no doubt
+        for row in rows:  # the progress of the state is that of a run that counts no more
+            row.changes = row.parent_seq = None
+        visitor.append(*rows)
 
     def _write_that_it_did_not_happen(self) -> None:
         found = self._known

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import resumable_nb
 from resumable_nb import effect
 from resumable_nb.cli import cli
-from resumable_nb.errors import AlreadyDecided, NotAsked, Paused, UsageError
+from resumable_nb.errors import AlreadyDecided, NotAsked, Paused, ThreadTakenOver, UsageError
 from resumable_nb.journal import Store
 from resumable_nb.receipts import settle
 from tests.effects.ledger import CALLS, note
@@ -312,6 +312,34 @@ def test_what_was_cancelled_before_the_call_is_in_no_doubt(db: Path) -> None:
 
     assert CALLS == []
     assert step(db, lambda: asyncio.run(act())) == 1
+
+
+@pytest.mark.parametrize("word", [None, "found outside"])
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_what_became_of_a_call_is_known_though_the_thread_was_taken_over(
+    db: Path, word: str | None, ends_well: bool
+) -> None:
+    """Its receipt, or its doubt, is there for the new owner; a word that came before stands."""
+
+    @effect(key="k")
+    def act() -> str:
+        note("act")
+        resumable_nb.open("t", db=db, say=lambda _: None, take_over=True).close()
+        if word:
+            settle(Store.open(db), "t", "k", happened=True, receipt=word)
+        if not ends_well:
+            raise Broken
+        return "receipt"
+
+    with pytest.raises(ThreadTakenOver):
+        step(db, act)
+
+    if word or ends_well:
+        assert step(db, act) == (word or "receipt")
+    else:
+        with pytest.raises(Paused, match="nobody knows whether it happened"):
+            step(db, act)
+    assert CALLS == ["act"]
 
 
 def test_threads_and_tasks_that_want_the_same_do_it_once(db: Path) -> None:
