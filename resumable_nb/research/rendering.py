@@ -25,7 +25,7 @@ def escaped(text: str) -> str:
 def render(report: Report) -> str:
     """The report: answer, what was found for each sub-question, disagreements, what is missing, sources."""
     parts = [f"# {escaped(report.question)}", *_answer(report)]
-    for question in dict.fromkeys(finding.question for finding in report.findings):
+    for question in dict.fromkeys(q for one in report.findings for q in (one.question, *one.also_answers)):
         parts += [f"## {escaped(question)}", *_found(report, question)]
     if report.disagreements:
         parts += ["## Where sources disagree", *(_stated(report, statement) for statement in report.disagreements)]

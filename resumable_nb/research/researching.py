@@ -189,7 +189,8 @@ def _run(inquiries: list[Inquiry], meter: Meter) -> None:
                 inquiry.run(share)
                 if not inquiry.stopped:
                     bar.update(1)
-                    bar.write(f"{len(inquiry.findings)} findings: {inquiry.asked.question}")
+                    count = len(inquiry.findings)
+                    bar.write(f"{count} finding{'s' * (count != 1)}: {inquiry.asked.question}")
 
             parallel(look, list(zip(todo, shares, strict=True)))
             todo = [inquiry for inquiry in todo if inquiry.stopped]

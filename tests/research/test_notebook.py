@@ -1,0 +1,63 @@
+"""The notebook of the research assistant, in real kernels, with a scripted model: a gate, a kill, the same report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from resumable_nb import demo, gates
+from resumable_nb.journal import Store
+from resumable_nb.runner import Run, run_notebook
+from tests.support.research_model import ResearchModel
+
+NAME = "03_research.ipynb"
+
+
+def run(folder: Path, model: ResearchModel, failpoint: str = "", *, approve: bool = False) -> Run:
+    """One kernel, to its end, to a gate, or to the failpoint."""
+    env = {
+        **os.environ,
+        "OPENAI_BASE_URL": model.base_url,
+        "OPENAI_API_KEY": "none",
+        "RESUMABLE_NB_FAILPOINT": failpoint,
+    }
+    book: dict[str, Any] = {"parameters": {"APPROVE": approve}, "max_restarts": 0, "say": lambda _: None}
+    return run_notebook(folder / NAME, env=env, output=folder / "out.ipynb", **book)
+
+
+def report(folder: Path) -> str:
+    cells = nbformat.read(folder / "out.ipynb", as_version=4).cells
+    cell = next(cell for cell in cells if cell.id == "reporter")
+    return next(o.data["text/markdown"] for o in cell.outputs if "text/markdown" in o.get("data", {}))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copy(demo._notebook().with_name(NAME), tmp_path)
+    return tmp_path
+
+
+def test_it_waits_for_the_plan_and_survives_a_kill(model: ResearchModel, folder: Path, tmp_path_factory: Any):
+    """It stops at the gate before research, dies in the middle of it, and ends with the report of an unharmed run."""
+    whole = tmp_path_factory.mktemp("whole")
+    shutil.copy(folder / NAME, whole)
+    assert run(whole, model).outcome == "done"
+    asked = model.asked()
+    model.reset()
+
+    waits = run(folder, model, approve=True)
+    assert (waits.outcome, model.asked("Extracted")) == ("waiting", 0), waits.message
+    gates.decide(Store.open(folder / "research.duckdb"), "assistant", "gate", approve=True)
+    dies = run(folder, model, "http.receive.after:1", approve=True)
+    ends = run(folder, model, approve=True)
+
+    assert len(dies.deaths) == 1
+    assert ends.outcome == "done", ends.message
+    assert report(folder) == report(whole)
+    assert "Python reference: " in report(folder) and "## Sources" in report(folder)
+    assert asked <= model.asked() <= asked + 3
