@@ -136,6 +136,7 @@ class Record:
             held it, at the start.
         spent: what the run cost, its recorded answers included.
         moved_random: the run drew random numbers; where they stood at its end is the body of its row.
+        returned_none: of a script's step: there is no result to read.
         started_seq: the `step started` row, where one was written.
     """
 
@@ -150,6 +151,7 @@ class Record:
     passed: Mapping[str, list[str]] = field(default_factory=dict)
     spent: Spent = Spent()
     moved_random: bool = False
+    returned_none: bool = False
     started_seq: int | None = None
 
     @cached_property
@@ -178,8 +180,9 @@ class Record:
         for part in ("lost", "shared", "passed"):
             if getattr(self, part):
                 data[part] = dict(getattr(self, part))
-        if self.moved_random:
-            data["moved_random"] = True
+        for flag in ("moved_random", "returned_none"):
+            if getattr(self, flag):
+                data[flag] = True
         spent = {part: round(value, 1) for part, value in vars(self.spent).items() if value}
         if spent:
             data["spent"] = spent
@@ -199,6 +202,7 @@ class Record:
             passed=data.get("passed", {}),
             spent=Spent(**data.get("spent", {})),
             moved_random=data.get("moved_random", False),
+            returned_none=data.get("returned_none", False),
             **columns,
         )
 

@@ -171,7 +171,7 @@ class Script:
         self.thread.live.set(self.thread.fold.image(self._last))
 
     def _result(self, record: Record) -> Any:
-        text = self.thread.read(record.source_seq).response
+        text = None if record.returned_none else self.thread.read(record.source_seq).response
         if text is None:
             return None
         return values.decode_names(text, self.thread.blob, self.thread.resolve)[_RESULT]
@@ -195,6 +195,7 @@ class Script:
             lost=encoded.failed,
             spent=run.spent(),
             moved_random=random is not None,
+            returned_none=result is None,
         )
         failpoints.passing("step.commit.before")
         rows = [

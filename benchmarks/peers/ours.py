@@ -34,15 +34,14 @@ FROM llm_calls GROUP BY ALL
 """
 
 
-def in_kernels(cells: list[str], times: int) -> list[dict[str, float]]:
-    """For each cell, medians over new kernels in turns: seconds that it took, and the kernel's megabytes after it."""
+def in_kernels(runs: list[list[str]]) -> list[dict[str, float]]:
+    """Each list of cells in a new kernel: seconds that they took, and the kernel's megabytes after them."""
     memory = "print(next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmRSS')))"
-    seen: list[list[tuple[float, float]]] = [[] for _ in cells]
-    for _ in range(times):
-        for cell, found in zip(cells, seen, strict=True):
-            (took, _), (_, kilobytes) = in_new_kernel(cell, memory)
-            found.append((took, int(kilobytes) / 1024))
-    return [dict(zip(("s", "mb"), map(statistics.median, zip(*found, strict=True)), strict=True)) for found in seen]
+    found = []
+    for cells in runs:
+        *took, (_, kilobytes) = in_new_kernel(*cells, memory)
+        found.append({"s": sum(seconds for seconds, _ in took), "mb": int(kilobytes) / 1024})
+    return found
 
 
 def fill_calls(db: Path, calls: int) -> None:
@@ -66,14 +65,35 @@ def fill_calls(db: Path, calls: int) -> None:
     thread.store.close()
 
 
-def in_a_kernel(db: Path, times: int) -> dict[str, float]:
-    """`%load_ext`, and the memory of a kernel that has the thread open, over a bare kernel."""
-    cells = ["pass", "%load_ext resumable_nb", f"%load_ext resumable_nb\n%resumable open t --db {db}"]
-    bare, loaded, opened = in_kernels(cells, times)
+def in_a_kernel(few: Path, many: Path, times: int) -> dict[str, float]:
+    """`%load_ext`, the way to the first new step, and the memory with a thread open, over a bare kernel.
+
+    Args:
+        few: a store with a thread of some calls.
+        many: one with a thread of many.
+        times: how often; medians are given.
+    """
+    load = "%load_ext resumable_nb"
+    new = "%%resumable {}\nstate.update(findings=['new'])"
+    opened = [f"{load}\n%resumable open t --db {db} --continue" for db in (few, many)]
+    found = []
+    for turn in range(times):  # a step of its own each time: the same one would be skipped
+        runs = [
+            ["pass"],
+            [load],
+            [opened[0], new.format(f"new{turn}")],
+            [opened[1], new.format(f"new{turn}")],
+            [opened[1]],
+        ]
+        found.append(in_kernels(runs))
+    bare, loaded, first_few, first_many, at_rest = (
+        {part: statistics.median(one[place][part] for one in found) for part in ("s", "mb")} for place in range(5)
+    )
     return {
         "load_ext_s": loaded["s"] - bare["s"],
-        "load_and_open_s": opened["s"] - bare["s"],
-        "open_mb": opened["mb"] - bare["mb"],
+        "few_s": first_few["s"] - bare["s"],
+        "many_s": first_many["s"] - bare["s"],
+        "open_mb": at_rest["mb"] - bare["mb"],
     }
 
 
@@ -84,7 +104,7 @@ def ask_many_rows(folder: Path, rows: int, times: int) -> dict[str, float]:
 
     import resumable_nb
 
-    db = folder / "many.duckdb"
+    db = folder / "rows.duckdb"
     resumable_nb.open("other", db=db, say=lambda _: None).close()
     from resumable_nb.journal import Store
 

@@ -52,9 +52,9 @@ def into_readme(name: str, text: str) -> None:
     Raises:
         ValueError: the README has no such markers.
     """
-    path, begin, end = ROOT / "README.md", f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+    path, begin, end = ROOT / "README.md", f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, _, rest = path.read_text(encoding="utf-8").partition(begin)
     _, found, after = rest.partition(end)
     if not found:
         raise ValueError(f"README.md has no lines {begin.strip()} and {end.strip()}")
-    path.write_text(f"{before}{begin}{text}{end}{after}", encoding="utf-8")
+    path.write_text(f"{before}{begin}\n{text}\n\n{end}{after}", encoding="utf-8")

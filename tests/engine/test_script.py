@@ -45,6 +45,21 @@ def test_a_second_run_skips_what_is_done(tmp_path: Path) -> None:
     assert all("restored" in line for line in said[2:])
 
 
+def test_a_step_that_gives_nothing_gives_nothing_again(tmp_path: Path) -> None:
+    """A skipped step whose result was None gives None; one that gave something gives that."""
+
+    def nothing(state: Any) -> None:
+        state.update(findings=["a"])
+
+    def body(thread: Any) -> Any:
+        return [thread.step("one", nothing), thread.step("two", add("b")), thread.state.findings]
+
+    first, _ = session(tmp_path / "s.duckdb", body)
+    again, _ = session(tmp_path / "s.duckdb", body)
+
+    assert first == again == [None, "B", ["a", "b"]]
+
+
 def test_the_state_between_steps_is_that_of_the_place(tmp_path: Path) -> None:
     """What a script decides between two steps, it decides the same in a second run."""
 
