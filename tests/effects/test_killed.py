@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from resumable_nb.errors import NotAsked
+from resumable_nb.gates import decide
 from resumable_nb.journal import Store
 from resumable_nb.receipts import settle
 from tests.effects import victim
@@ -131,6 +132,25 @@ def test_killed_anywhere_each_ticket_is_closed_once(
         assert killed == -signal.SIGKILL, point
         in_doubt = way == "neither" and ("effect" in point or point in STARTED[1:] + RECEIPTS[::2])
         assert len(asked) == in_doubt or (kind, way) == ("parallel", "neither"), point
+
+
+@pytest.mark.parametrize("way", ["lookup"])
+def test_what_was_approved_is_neither_asked_nor_done_again(
+    tickets: TicketServer, start: Start, way: str, tmp_path: Path
+) -> None:
+    """Killed on either side of the call that a person said yes to, the next question is about the next ticket."""
+    for side in ("before", "after"):
+        tickets.reset()
+        _, (first, question, _) = end(start("gates", db=side))
+        decide(Store.open(tmp_path / f"{side}.duckdb"), "t", "close", approve=True)
+        Store.open(tmp_path / f"{side}.duckdb").close()
+
+        killed, _ = end(start("gates", f"effect.call.{side}:1", db=side))
+        _, (then, another, _) = end(start("gates", db=side))
+
+        assert (first, killed, then) == ("paused", -signal.SIGKILL, "paused"), side
+        assert ("Close 41?" in question, "Close 42?" in another) == (True, True), (question, another)
+        assert tickets.closed == ["41"]
 
 
 @pytest.mark.parametrize("way", WAYS)

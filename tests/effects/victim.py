@@ -46,9 +46,11 @@ WAYS: dict[str, dict[str, Any]] = {"keys": {"idempotent": True}, "lookup": {"loo
 
 
 def work(way: str, kind: str) -> Any:
-    """Closes the tickets one after the other, or (`parallel`) at once."""
+    """Closes the tickets one after the other (`gates`: after a yes to each), or (`parallel`) at once."""
     rules: dict[str, Any] = {"key": "close-{ticket}", "not_done": ticket_server.Refused, **WAYS[way]}
-    if kind == "loop":
+    if kind == "gates":
+        rules["approve"] = "Close {ticket}?"
+    if kind != "parallel":
         close = effect(**rules)(_close)
         return [close(ticket) for ticket in TICKETS]
     close_async = effect(**rules)(_close_async)
