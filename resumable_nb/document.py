@@ -86,6 +86,12 @@ class Document:
             "runner": True,
         }
 
+    def resume_lines(self) -> list[str]:
+        """What the panels of opened threads say of their resumes now."""
+        outputs = [output for cell in self.content.cells for output in cell.get("outputs", ())]
+        ours = [output.get("metadata", {}).get("resumable_nb", {}) for output in outputs]
+        return [line for told in ours for line in told.get("lines", ())]
+
     def note(self, index: int, text: str) -> None:
         """Add a line to what a cell shows on its error stream."""
         self.content.cells[index].outputs.append(nbformat.v4.new_output("stream", name="stderr", text=text + "\n"))

@@ -128,6 +128,7 @@ class Resume:
         self.not_asked: set[str] = set()
         self._probed: list[Probed] = []
         self._to_ask: list[Doubt] = []
+        self._asked_at = 0
         self._at_opening: list[Line] = []
         self._shown: list[Line] = []
         self._show: Callable[[list[Line], list[Line]], object] = lambda *_: None
@@ -162,6 +163,12 @@ class Resume:
             self.unprobed.discard(name)
             self._probed.append(Probed(name, stands, why))
         self.show()
+
+    def is_to_ask(self, change: int) -> bool:
+        """Whether effects are to be asked about: once for each change of what is declared. True for one caller."""
+        with self._lock:
+            before, self._asked_at = self._asked_at, change
+        return before != change
 
     def stands(self, key: str) -> None:
         """A finished effect still stands."""
@@ -200,7 +207,9 @@ class Resume:
             return Line("outside", "no resource was used before", is_news=False)
         parts = [str(found) for found in self._probed]
         waiting = _names([name for name in self.used if name in self.unprobed])
-        parts += [f"{waiting} will be probed before the next new call"] if waiting else []
+        if waiting:
+            when = "before the next new call" if self._went.at is None else "when it is declared here"
+            parts.append(f"{waiting} will be probed {when}")
         return Line("outside", "; ".join(parts), is_over=not waiting)
 
     def _effects_line(self) -> Line:
@@ -217,7 +226,9 @@ class Resume:
         if went.at is None:
             return Line("going on", "with the first new call", is_over=False, is_news=False)
         again, done = sum(went.again.values()), self._calls_before
-        calls = f"of {done:,} calls {again:,} done again ({again / done:.0%})" if done else "no call had been answered"
+        calls = "no call had been answered"
+        if done:
+            calls = f"of {done:,} call{'s' * (done > 1)} {again:,} done again ({again / done:.0%})"
         return Line("going on", f"{self._took_s():,.1f} s after opening; {calls}")
 
     def listen(self, show: Callable[[list[Line], list[Line]], object]) -> None:

@@ -340,6 +340,7 @@ class _Runner:
     say: Callable[[str], None]
     look: Look | None = None
     deaths: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     stopping: bool = False
     client: _Client | None = None
     task: asyncio.Task[Any] | None = None
@@ -468,6 +469,7 @@ class _Runner:
             raise
         finally:
             self.document.save()
+            self._tell_resume()
             if cell.cell_type == "code" and cell.source.strip():
                 self.say(plain(f"{label}: {how}, {time.monotonic() - began:.1f} s{cost}{restart}"))
         return self.stopped(label) if self.stopping else run
@@ -482,6 +484,14 @@ class _Runner:
                 calls, tokens = now_calls - calls, now_tokens - tokens
                 return f", {calls:,} calls, {tokens:,} tokens" if calls else ""
         return ""
+
+    def _tell_resume(self) -> None:
+        """Say what is new in the panels that follow a resume."""
+        lines = self.document.resume_lines()
+        for line in lines:
+            if line not in self.told:
+                self.say(plain(line))
+        self.told = lines
 
     async def _note_death(self, client: _Client, index: int, label: str) -> None:
         self.deaths.append(f"in {label}{await client.cause_of_death()}")

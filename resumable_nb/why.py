@@ -37,7 +37,8 @@ def why_it_runs(fold: Fold, cell: Cell, before: Facts_, found: Record | None, re
         lines.append("runs again: " + "; ".join(differences(cell, before, last) or other))
     answered = len(fold.answers(cell))
     if answered and any(row.cell_id == cell.cell_id for row in fold.latest_started()):
-        lines.append(f"unfinished: {answered} calls were answered; asked in the same words, they are free")
+        calls = "1 call was" if answered == 1 else f"{answered} calls were"
+        lines.append(f"unfinished: {calls} answered; asked in the same words, they are free")
     return lines
 
 

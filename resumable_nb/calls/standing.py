@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 GONE = "verify= says that it does not stand any more"
 _WHY_LENGTH = 300
 _declared: dict[str, EffectRules] = {}
+_change = 0
 
 
 def declare(rules: EffectRules) -> None:
     """An effect is declared; anew, as by running its cell again, it replaces the one of that name."""
-    _declared[rules.name] = rules
+    global _change
+    _declared[rules.name], _change = rules, _change + 1
 
 
 def needs_person(effect: Effect) -> bool:
@@ -58,6 +60,8 @@ def may_be_doing_it(thread: Thread, found: Effect, thread_id: str) -> Opener | N
 def _settle(ground: Scope) -> None:
     """Before the first new call: look up what is in doubt, then verify what is done."""
     resume, effects = ground.thread.resume, ground.thread.fold.effects.by_key
+    if not resume.is_to_ask(_change):
+        return
     for key in [k for k in resume.doubts if k not in resume.not_asked and effects[k].standing == "in doubt"]:
         _look_up(ground, effects[key])
     _verify(ground, [effects[key] for key in sorted(resume.unverified - resume.not_asked)])

@@ -358,23 +358,27 @@ class Extension:
         if text:
             self.shell.display_pub.publish(line(text), metadata={OURS: {"says": "line"}})
 
-    def show_panel(self, panel: Panel, says: str = "panel", *, display_id: str = "", update: bool = False) -> None:
-        """Show a panel, or show it anew where it stands; it is no part of what the cell shows."""
-        place = {"display_id": display_id} if display_id else None
-        self.shell.display_pub.publish(panel.data(), metadata={OURS: {"says": says}}, transient=place, update=update)
+    def show_panel(self, panel: Panel) -> None:
+        """Show a panel; it is no part of what the cell shows."""
+        self.shell.display_pub.publish(panel.data(), metadata={OURS: {"says": "panel"}})
 
     def show_resume(self, thread: Thread) -> None:
         """Show where a thread stands. The panel follows its resume, line by line."""
-        found, place = summary(thread, self.notebook.steps()), f"resumable-nb-{os.urandom(8).hex()}"
+        found, place = summary(thread, self.notebook.steps()), {"display_id": f"resumable-nb-{os.urandom(8).hex()}"}
+
+        def publish(lines: Sequence[Line], *, update: bool) -> None:
+            data, told = resume_panel(found, lines).data(), [f"resume: {line}" for line in lines if line.is_news]
+            metadata = {OURS: {"says": "resume", "lines": told}}  # the lines are for `resumable-nb run`
+            self.shell.display_pub.publish(data, metadata=metadata, transient=place, update=update)
 
         def show(lines: Sequence[Line], changed: Sequence[Line]) -> None:
             if getattr(self.shell, "kernel", None) is None:  # a terminal cannot show it anew
                 self.say([f"resume: {line}" for line in changed])
             else:
-                self.show_panel(resume_panel(found, lines), "resume", display_id=place, update=True)
+                publish(lines, update=True)
 
         thread.resume.listen(show)
-        self.show_panel(resume_panel(found, thread.resume.lines()), "resume", display_id=place)
+        publish(thread.resume.lines(), update=False)
 
     def spent(self) -> list[int]:
         """Calls that this opening of the thread has made, and tokens billed for them; asked by the headless runner."""

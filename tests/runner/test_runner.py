@@ -115,6 +115,22 @@ def test_a_dead_kernel_is_replaced_and_all_cells_run_again(notebook, tmp_path):
     assert [line for line in said if "restart 2 of at most 3" in line]
 
 
+def test_a_resume_is_told_line_by_line_and_stands_in_the_output(notebook):
+    """What the panel of the new kernel says, the terminal says as it happens; the file has the panel as it ended."""
+    calls = "from resumable_nb import durable\nimport os\n@durable\ndef ask(n): return n"
+    die = "if not os.path.exists('a'):\n    open('a', 'w').close(); os.kill(os.getpid(), 9)"
+    path = notebook("%load_ext resumable_nb\n%resumable open t", calls, f"%%resumable s\nx = ask(1)\n{die}\ny = ask(2)")
+    said = []
+    run = run_notebook(path, say=said.append)
+    panel = nbformat.read(run.output, as_version=4).cells[0].outputs[0].data["text/plain"]
+
+    told = [line for line in said if line.startswith("resume:")]
+    assert [line.split(":")[1] for line in told] == [" checkpoint", " context", " going on"]
+    assert said.index(told[1]) < said.index(told[2]) - 1
+    assert told[2].endswith("of 1 call 0 done again (0%)")
+    assert "✓  going on" in panel
+
+
 def test_a_kernel_that_dies_between_two_cells_is_replaced(notebook):
     """A death that no cell caused, such as by the system's memory guard, is noticed at the next cell."""
     killer = "subprocess.Popen(['sh', '-c', f'sleep 0.2; kill -9 {os.getpid()}'])"
