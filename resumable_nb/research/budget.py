@@ -35,6 +35,7 @@ class Meter:
         self.budget = budget
         self.spent = dict.fromkeys(LIMITS, 0.0)
         self.unpriced: set[str] = set()
+        self._refused = False
         self._around = around
         self._lock = threading.Lock()
 
@@ -79,17 +80,20 @@ class Meter:
             yield Meter(Budget(**share, prices=self.budget.prices), self)
 
     def ask_for_more(self, what_for: str) -> bool:
-        """Ask the person for as much again, which they may edit. Whether they gave it.
+        """Ask the person for as much again, which they may edit. Whether they gave it; a no is not asked about again.
 
         Raises:
             Paused: nobody has decided yet.
         """
+        if self._refused:
+            return False
         more = limits_of(self.budget)
         answer = approve(f"The budget is used up. Spend as much again on {what_for}?", more, raise_on_reject=False)
         if answer:
             raised = {name: value + answer.payload.get(name, 0) for name, value in more.items()}
             self.budget = self.budget.model_copy(update=raised)
             tell(self.budget)
+        self._refused = not answer
         return bool(answer)
 
     @property

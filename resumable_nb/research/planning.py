@@ -96,7 +96,7 @@ def _understood(who: Voice, brief: Brief, source: Together) -> Brief:
         "mean, say in `unclear` what is missing; else leave that empty."
     )
     try:
-        understood = who.ask(prompt, Understood)
+        understood = who.ask_in_turn(prompt, Understood, what_for="understanding the question")
     except (AnswerRejected, BudgetSpent) as error:
         return brief.model_copy(update={"scope": f"{brief.scope} Taken as it was asked: {why(error)}."})
     question = understood.question
@@ -146,7 +146,7 @@ def _written(who: Voice, question: str, titles: Sequence[str], most: int) -> lis
         f"{min(most, MOST_QUESTIONS)} sub-questions that together answer the question, each with what would answer it. "
         "Do not answer them."
     )
-    planned = who.ask(prompt, Plan).sub_questions[:most]
+    planned = who.ask_in_turn(prompt, Plan, what_for="a plan").sub_questions[:most]
     return [SubQuestion(question=one.question, answered_by=one.answered_by) for one in planned]
 
 
@@ -161,7 +161,8 @@ def _chosen(who: Voice, question: str, titles: Sequence[str], most: int) -> list
     prompt = (
         f"Question: {question}\n\n{listed(titles)}\n\nWhich {count} of these help to answer it? Give their numbers."
     )
-    chosen = [titles[place - 1] for place in dict.fromkeys(who.ask(prompt, form, max_tokens=60))]
+    numbers = who.ask_in_turn(prompt, form, what_for="a plan", max_tokens=60)
+    chosen = [titles[place - 1] for place in dict.fromkeys(numbers)]
     return [whole, *(SubQuestion(question=f"{question} ({t})", answered_by=f"a sentence about {t}") for t in chosen)]
 
 

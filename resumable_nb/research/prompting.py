@@ -32,6 +32,23 @@ class Voice:
     writes: bool
     meter: Meter
 
+    def ask_in_turn(self, prompt: str, form: Any, *, what_for: str, max_tokens: int | None = None) -> Any:
+        """As `ask`, for a stage that asks one question: where the budget ends, the person is asked for more.
+
+        Raises:
+            AnswerRejected: as for `ask`.
+            BudgetSpent: the person gives no more.
+            Paused: nobody has decided yet.
+        """
+        from resumable_nb.research.budget import BudgetSpent
+
+        while True:
+            try:
+                return self.ask(prompt, form, max_tokens=max_tokens)
+            except BudgetSpent:
+                if not self.meter.ask_for_more(what_for):
+                    raise
+
     def ask(self, prompt: str, form: Any, *, max_tokens: int | None = None, meter: Meter | None = None) -> Any:
         """An answer in the form that is asked for. What did not fit is asked for again, and told why.
 

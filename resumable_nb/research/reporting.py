@@ -59,23 +59,30 @@ def reporter(
     meter, source = metering(budget, model), as_one(sources)
     who = voice(model, meter, writes=writes)
     findings = merge(finding for finding in state.findings if isinstance(finding, Finding))
-    standing = [finding for finding in findings if _stands(finding, source)]
+    checked = {number: _stands(finding, source) for number, finding in enumerate(findings)}
+    standing = [finding for number, finding in enumerate(findings) if checked[number]]
     report = Report(question=state.query, findings=standing)
     report.links = {f.source: link for f in standing if (link := source.link(f))}
     if standing:
         _answer(report, who)
     _add_what_is_missing(report, state)
-    gone = len(findings) - len(standing)
-    report.notes += [f"{gone} findings are left out: their quotation is no longer in its source."] if gone else []
-    report.notes += [*source.problems, *meter.notes]
+    verdicts = list(checked.values())
+    if gone := verdicts.count(False):
+        report.notes.append(f"{gone} findings are left out: their quotation is no longer in its source.")
+    if unchecked := verdicts.count(None):
+        report.notes.append(
+            f"{unchecked} findings are left out: their source could not be fetched to check them again."
+        )
+    report.notes = list(dict.fromkeys([*report.notes, *source.problems, *meter.notes]))
     return report
 
 
-def _stands(finding: Finding, source: Together) -> bool:
+def _stands(finding: Finding, source: Together) -> bool | None:
+    """None: the document is not to be had."""
     try:
         return still_stands(finding, source.fetch(finding.source))
     except LookupError:
-        return False
+        return None
 
 
 def _answer(report: Report, who: Voice) -> None:
@@ -95,7 +102,7 @@ def _choose(report: Report, who: Voice) -> None:
         f"Question: {report.question}\n\n{listed([finding.quote for finding in findings])}\n\n"
         "Which sentence answers it best? Give its number."
     )
-    best = who.ask(prompt, number, max_tokens=30) if len(findings) > 1 else 1
+    best = who.ask_in_turn(prompt, number, what_for="the report", max_tokens=30) if len(findings) > 1 else 1
     report.answer = [Statement(text=findings[best - 1].quote, findings=[best])]
     report.notes.append(
         f"{who.name} is small: it chose among sentences of the sources and wrote nothing itself. There is no summary, "
@@ -111,7 +118,7 @@ def _write(report: Report, who: Voice) -> None:
         "with the numbers of the findings that it rests on; say nothing that rests on none. List where findings "
         "contradict each other, with the numbers of both, and what is left to find out."
     )
-    written: Written = who.ask(prompt, Written)
+    written: Written = who.ask_in_turn(prompt, Written, what_for="the report")
     report.answer = _resting(written.answer, len(findings))
     report.disagreements = [one for one in _resting(written.disagreements, len(findings)) if len(one.findings) > 1]
     report.open_questions = written.open_questions

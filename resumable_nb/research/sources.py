@@ -288,7 +288,10 @@ class Together:
     @property
     def problems(self) -> list[str]:
         """What of the sources could not be read or asked."""
-        return [*chain.from_iterable(getattr(source, "problems", ()) for source in self._sources), *self.failures]
+        return [
+            *chain.from_iterable(getattr(source, "problems", ()) for source in self._sources),
+            *sorted(self.failures),
+        ]
 
     def link(self, finding: Finding) -> str:
         """Where a finding's document is to be seen; "" if that is not known."""

@@ -100,13 +100,20 @@ def test_over_budget_a_person_is_asked(approve: bool, model: ResearchModel, tmp_
 
 
 def test_what_the_steps_above_cost_counts(model: ResearchModel, thread: Any):
-    """A budget is of the whole research, also where each stage is a cell."""
-    source = Folder(str(ISLAND))
-    thread.step("brief", lambda state: coordinator(state, source, question=TWO, budget=Budget(calls=1)))
-    plan = thread.step("plan", lambda state: planner(state, source, budget=Budget(calls=1)))
+    """A budget is of the whole research, also where each stage is a cell; a no is not asked about again."""
+    source, budget = Folder(str(ISLAND)), Budget(calls=1)
+
+    def plan(state: Any) -> Any:
+        return planner(state, source, budget=budget)
+
+    thread.step("brief", lambda state: coordinator(state, source, question=TWO, budget=budget))
+    with pytest.raises(Paused, match="on a plan"):
+        thread.step("plan", plan)
+    gates.decide(thread.store, "t", "plan", approve=False)
+    planned = thread.step("plan", plan)
 
     assert model.asked() == 1
-    assert plan[0].notes == ["The model made no plan: the budget of 1 calls is used up."]
+    assert planned[0].notes == ["The model made no plan: the budget of 1 calls is used up."]
     assert thread.fold.budget == {"calls": 1}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import duckdb
@@ -186,3 +187,14 @@ def test_an_empty_corpus_finds_nothing(tmp_path: Path):
     """No file, no sentence, no error."""
     assert Folder(str(tmp_path)).search("anything") == []
     assert Together([]).search("anything") == []
+
+
+def test_without_the_extra_other_files_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """What needs a package that is not installed is told with the command that installs it."""
+    for package in ("pypdf", "trafilatura"):
+        monkeypatch.setitem(sys.modules, package, None)
+    corpus = Folder(str(folder))
+
+    assert corpus.search("bell cast")
+    assert [p.partition(" could")[0] for p in corpus.problems] == ["lamp.html", "log.pdf"]
+    assert all("pip install 'resumable-nb[research]'" in problem for problem in corpus.problems)

@@ -211,6 +211,20 @@ def test_a_source_that_times_out_is_told_in_the_report(model: ResearchModel, thr
     assert "Silent could not be asked (TimeoutError: no answer after 20 s)." in report.notes
 
 
+def test_a_source_that_failed_earlier_is_told_by_a_later_step(model: ResearchModel, tmp_path: Path):
+    """Findings whose source is not to be had for the last check are left out, and that is said, too."""
+    with resumable_nb.open("t", db=tmp_path / "t.duckdb", query=LAMP, say=lambda _: None) as thread:
+        given = [Silent(), Folder(str(ISLAND))]
+        thread.step("find", lambda state: (state.update(plan=[LAMP]), researcher(state, given))[1])
+        report = thread.step("report", lambda state: reporter(state, [Texts.of([])]))
+
+    count = len(thread.state.findings)
+    assert report.notes == [
+        "Silent could not be asked (TimeoutError: no answer after 20 s).",
+        f"{count} findings are left out: their source could not be fetched to check them again.",
+    ]
+
+
 def test_what_a_document_says_never_triggers_an_effect(model: ResearchModel, thread: Any):
     """It tells the model to close a ticket and the model obeys in its words: nothing is called, it is only quoted."""
     closed = []
