@@ -14,6 +14,8 @@ from resumable_nb.research.findings import accept, merge
 from resumable_nb.research.planning import as_one, questions_of
 from resumable_nb.research.prompting import Voice, listed, voice, why
 from resumable_nb.research.records import Budget, Confidence, Finding, SubQuestion
+from resumable_nb.terminal import one_line
+from resumable_nb.values.secrets import contains_secret
 
 if TYPE_CHECKING:
     from resumable_nb.research.sources import Sentence, Source, Together
@@ -117,11 +119,21 @@ class Inquiry:
         except LookupError as error:
             self.notes.append(f"A document could not be fetched, so nothing of it is quoted: {why(error)}.")
             return
+        if contains_secret(quote.encode("utf-8", "replace")):
+            self.notes.append(f"A quotation of {document.ref} is left out: it looks like a credential.")
+            return
         finding = accept(document, quote, claim=claim, question=self.asked.question, confidence=confidence)
         if finding is None:
             self.refused += 1
         else:
             self.findings.append(finding)
+
+    @property
+    def log(self) -> list[str]:
+        """What came of it, for the person who watches."""
+        count = len(self.findings)
+        found = [f"  {one_line(finding.claim, 110)} ({one_line(finding.source, 60)})" for finding in self.findings]
+        return [f"{count} finding{'s' * (count != 1)}: {one_line(self.asked.question, 150)}", *found]
 
     @property
     def result(self) -> SubQuestion:
@@ -191,8 +203,7 @@ def _run(inquiries: list[Inquiry], meter: Meter) -> None:
                 inquiry.run(share)
                 if not inquiry.stopped:
                     bar.update(1)
-                    count = len(inquiry.findings)
-                    bar.write(f"{count} finding{'s' * (count != 1)}: {inquiry.asked.question}")
+                    bar.write("\n".join(inquiry.log))
 
             parallel(look, list(zip(todo, shares, strict=True)))
             todo = [inquiry for inquiry in todo if inquiry.stopped]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,6 +93,9 @@ class Source(Protocol):
         ...
 
 
+_indexing = threading.Lock()  # branches of a step search at once, and the first search makes the index
+
+
 class Texts(Mapping[str, str]):
     """Texts by the name of their source, with a ranking of their sentences. They are indexed once.
 
@@ -148,13 +152,15 @@ class Texts(Mapping[str, str]):
         """
         import bm25s
 
-        if not self.sentences:
-            return []
+        with _indexing:
+            if not self.sentences:
+                return []
+            ranking = self._ranking
         words = bm25s.tokenize([question], stopwords=_STOP_WORDS, return_ids=False, show_progress=False)[0]
-        known = [word for word in words if word in self._ranking.vocab_dict]
+        known = [word for word in words if word in ranking.vocab_dict]
         if not known:
             return []
-        scores = self._ranking.get_scores(known)
+        scores = ranking.get_scores(known)
         ranked = sorted((i for i, score in enumerate(scores) if score > 0), key=lambda i: -scores[i])
         return [s for s in (self.sentences[i] for i in ranked) if s.source.startswith(within)][:count]
 

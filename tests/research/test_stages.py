@@ -128,6 +128,18 @@ def test_a_made_up_quotation_is_refused_and_counted(model: ResearchModel, thread
     assert "1 quotations of the model were refused: they are not in their source." in report.notes
 
 
+def test_a_credential_in_a_document_is_not_quoted(model: ResearchModel, thread: Any):
+    """The state could not be stored with it; the report says what was left out, and the rest is kept."""
+    key = "sk-Zx81qR7vTn42LmKp90WsYd"
+    texts = [f"The lamp was electrified in 1926, key {key}.", "The lamp was electrified in 1931."]
+    source = Texts.of([Document(str(n), "", text) for n, text in enumerate(texts)])
+
+    report = thread.step("all", lambda: research(LAMP, sources=source, approve=False, writes=False))
+
+    assert cited(report) == {"1"}
+    assert "A quotation of 0 is left out: it looks like a credential." in report.notes
+
+
 def test_a_citation_is_checked_again_at_the_end(model: ResearchModel, tmp_path: Path):
     """A finding whose document has changed since is left out of the report, which says so."""
     note = tmp_path / "corpus" / "note.md"
