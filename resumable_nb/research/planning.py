@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from resumable_nb.calls.approval import approve
 from resumable_nb.errors import AnswerRejected, UsageError
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
-from resumable_nb.research.prompting import Voice, listed, voice, why
+from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
 from resumable_nb.research.records import Brief, Budget, SubQuestion
 from resumable_nb.research.sources import Source, Together
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 MOST_QUESTIONS = 4
 _LOOKED_AT = 24
-Line = Annotated[str, Field(max_length=300)]
+_CLEAR = ("", "none", "nothing", "n/a", "no", "-")  # what models write into a field that is to be empty
 
 
 class Understood(BaseModel):
     """What a model makes of a question."""
 
-    question: Annotated[str, Field(min_length=3, max_length=400)]
-    scope: Line
+    question: Annotated[str, text_of(400)]
+    scope: Annotated[str, text_of(400, empty=True)]
     unclear: Annotated[str, Field(description="what has to be known first; empty if the question is clear")]
 
 
 class Planned(BaseModel):
     """One sub-question as a model writes it."""
 
-    question: Annotated[str, Field(min_length=3, max_length=300)]
-    answered_by: Line
+    question: Annotated[str, text_of(400)]
+    answered_by: Annotated[str, text_of(400, empty=True)]
 
 
 class Plan(BaseModel):
@@ -100,7 +100,7 @@ def _understood(who: Voice, brief: Brief, source: Together) -> Brief:
     except (AnswerRejected, BudgetSpent) as error:
         return brief.model_copy(update={"scope": f"{brief.scope} Taken as it was asked: {why(error)}."})
     question = understood.question
-    if understood.unclear.strip():
+    if understood.unclear.strip(" .").lower() not in _CLEAR:
         asked = (
             f"What is meant? The model says: {why(ValueError(understood.unclear))}. Edit the question, or approve it."
         )

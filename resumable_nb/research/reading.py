@@ -81,10 +81,10 @@ def html_text(source: str) -> str:
         import trafilatura
     except ModuleNotFoundError as error:
         raise Unreadable(f"HTML needs the package {error.name}: {_INSTALL}") from error
-    text = trafilatura.extract(source, include_comments=False) or trafilatura.html2txt(source)
+    text = trafilatura.extract(source, include_comments=False, fast=True) or trafilatura.html2txt(source)
     if not text.strip():
         raise Unreadable("there is no text in it")
-    return str(text)
+    return "\n\n".join(text.splitlines())  # a line for each paragraph: a heading is no part of the sentence below it
 
 
 def _pdf(content: bytes, ref: str, link: str) -> tuple[list[Document], list[str]]:

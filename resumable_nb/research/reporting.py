@@ -11,7 +11,7 @@ from resumable_nb.errors import AnswerRejected
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
 from resumable_nb.research.findings import merge, still_stands
 from resumable_nb.research.planning import as_one, questions_of
-from resumable_nb.research.prompting import Voice, listed, voice, why
+from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
 from resumable_nb.research.records import Budget, Finding, Report, Statement
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _MOST_FINDINGS = 60
 class Stated(BaseModel):
     """A statement as a model writes it."""
 
-    text: Annotated[str, Field(min_length=1, max_length=600)]
+    text: Annotated[str, text_of(800)]
     findings: Annotated[list[int], Field(max_length=8)]
 
 
@@ -33,7 +33,7 @@ class Written(BaseModel):
 
     answer: Annotated[list[Stated], Field(max_length=8)]
     disagreements: Annotated[list[Stated], Field(max_length=8)]
-    open_questions: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=6)]
+    open_questions: Annotated[list[Annotated[str, text_of(400)]], Field(max_length=6)]
 
 
 def reporter(

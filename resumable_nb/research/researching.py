@@ -12,7 +12,7 @@ from resumable_nb.progress import map as parallel
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
 from resumable_nb.research.findings import accept, merge
 from resumable_nb.research.planning import as_one, questions_of
-from resumable_nb.research.prompting import Voice, listed, voice, why
+from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
 from resumable_nb.research.records import Budget, Confidence, Finding, SubQuestion
 from resumable_nb.terminal import one_line
 from resumable_nb.values.secrets import contains_secret
@@ -28,8 +28,8 @@ class Quoted(BaseModel):
     """One finding as a model writes it."""
 
     number: Annotated[int, Field(ge=1, le=PASSAGES)]
-    quote: Annotated[str, Field(description="copied word for word from that sentence", max_length=500)]
-    claim: Annotated[str, Field(description="what it says about the question, in one sentence", max_length=300)]
+    quote: Annotated[str, text_of(600, empty=True), Field(description="copied word for word from that sentence")]
+    claim: Annotated[str, text_of(400, empty=True), Field(description="what it says about the question, one sentence")]
     confidence: Confidence
 
 
@@ -38,7 +38,7 @@ class Extracted(BaseModel):
 
     findings: Annotated[list[Quoted], Field(max_length=PASSAGES)]
     enough: Annotated[bool, Field(description="whether the question is answered now")]
-    next_query: Annotated[str, Field(description="words to search for next; empty if enough", max_length=200)]
+    next_query: Annotated[str, text_of(300, empty=True), Field(description="words to search for next; empty if enough")]
 
 
 class Inquiry:

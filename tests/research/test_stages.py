@@ -11,6 +11,7 @@ import pytest
 import resumable_nb
 from resumable_nb import effect, gates
 from resumable_nb.errors import Paused, Rejected, UsageError
+from resumable_nb.llm.forms import Form
 from resumable_nb.research import (
     Finding,
     Folder,
@@ -22,6 +23,9 @@ from resumable_nb.research import (
     research,
     researcher,
 )
+from resumable_nb.research.planning import Plan, Understood
+from resumable_nb.research.reporting import Written
+from resumable_nb.research.researching import Extracted
 from resumable_nb.research.sources import Document, Texts
 from tests.research.conftest import ISLAND
 from tests.support.research_model import ResearchModel
@@ -293,3 +297,14 @@ def test_the_plan_can_be_approved_in_a_cell_of_its_own(model: ResearchModel, thr
     gate = thread.fold.gates.waiting()[0]
 
     assert gate.payload == [{"question": LAMP, "answered_by": ""}]
+
+
+@pytest.mark.parametrize("form", [Understood, Plan, Extracted, Written])
+def test_forms_are_what_strict_schemas_take(form: type):
+    """OpenAI refuses a strict schema with bounds on texts; the lengths are checked all the same."""
+    schema = str(Form(form, bounded=False).response_format)
+    endless = {"question": "x" * 999, "scope": "", "unclear": ""}
+
+    assert "maxLength" not in schema and "minLength" not in schema
+    with pytest.raises(ValueError, match="at most 400"):
+        Understood.model_validate(endless)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import resumable_nb
 from resumable_nb.errors import CallError
-from resumable_nb.research import web
+from resumable_nb.research import reporter, web
+from resumable_nb.research.findings import accept
 from resumable_nb.research.sources import Together
 from resumable_nb.research.web import ArXiv, Crossref, SearchAPI
 from tests.support.model_server import ModelServer
+from tests.support.research_model import ResearchModel
 
 FEED = """<?xml version="1.0" encoding="UTF-8"?>
 <feed xmlns="http://www.w3.org/2005/Atom">
@@ -130,3 +133,28 @@ def test_an_error_says_which_service_and_what_it_said(server: ModelServer):
 
     with pytest.raises(CallError, match="/arxiv answered with status 403"):
         ArXiv(url=f"{server.url}/arxiv").search("bees")
+
+
+def test_no_finding_is_lost_because_its_source_was_fetched_before_the_crash(
+    server: ModelServer, model: ResearchModel, tmp_path: Path
+):
+    """Source: Open-Source-Legal/OpenContracts#2219. In a new process the last check fetches each document again."""
+    given = sources(server)
+
+    def find(state: Any) -> None:
+        together = Together(given)
+        for sentence in together.search("bees", 9):
+            document = together.fetch(sentence.source)
+            finding = accept(document, sentence.text, claim="", question="q", confidence="low")
+            state.update(findings=[finding])
+
+    with resumable_nb.open("t", db=tmp_path / "t.duckdb", query="q", say=lambda _: None) as thread:
+        thread.step("find", find)
+    web._seen.clear()  # as in a new process
+    with resumable_nb.open("t", db=tmp_path / "t.duckdb", say=lambda _: None) as thread:
+        thread.step("find", find)
+        report = thread.step("report", lambda state: reporter(state, given))
+
+    assert set(FOUND) <= {finding.quote for finding in report.findings}
+    assert report.findings == thread.state.findings
+    assert not [note for note in report.notes if "left out" in note]
