@@ -17,7 +17,7 @@ import httpx2
 import tenacity
 
 from resumable_nb.calls import accounts, retries
-from resumable_nb.calls.http_rehearsal import answering, answering_async
+from resumable_nb.calls.http_rehearsal import PLACE, answering, answering_async, place
 from resumable_nb.calls.matching import public_query, question
 from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.calls.protocol import current_scope
@@ -68,6 +68,7 @@ class JournalTransport(httpx2.BaseTransport):
 
     def _live(self, call: Call, request: httpx2.Request) -> httpx2.Response:
         request.headers["accept-encoding"] = "identity"
+        request.extensions = {**request.extensions, PLACE: place(call.scope.step, call.occurrence)}
         call.start()
         policy = retries.policy(self.max_retries, transient=_is_transient, name=call.question.name)
         try:
@@ -126,6 +127,7 @@ class AsyncJournalTransport(httpx2.AsyncBaseTransport):
 
     async def _live(self, call: Call, request: httpx2.Request) -> httpx2.Response:
         request.headers["accept-encoding"] = "identity"
+        request.extensions = {**request.extensions, PLACE: place(call.scope.step, call.occurrence)}
         await off_loop(call.start)
         policy = retries.policy(self.max_retries, transient=_is_transient, name=call.question.name)
         try:

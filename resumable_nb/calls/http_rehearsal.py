@@ -1,16 +1,23 @@
 """Calls under `resumable-nb verify`: they go to recorded answers, whatever host they name.
 
 `RESUMABLE_NB_ANSWERS` is the URL of the answers. A request keeps its method, path, query and body: it is the same
-question as before.
+question as before. A header says which of several equal questions of a step it is: each has an answer of its own.
 """
 
 from __future__ import annotations
 
 import os
+from urllib.parse import quote
 
 import httpx2
 
 TIMEOUT_S = 60
+PLACE = "x-resumable-nb-place"
+
+
+def place(step: str | None, occurrence: int | None) -> str:
+    """Which of several equal questions it is."""
+    return f"{quote(step or '-')}/{occurrence}"
 
 
 def answering(inner: httpx2.Client) -> httpx2.Client:
@@ -32,6 +39,8 @@ def _readdressed(request: httpx2.Request, base: str, body: bytes) -> httpx2.Requ
     url = url.copy_with(raw_path=url.raw_path.rstrip(b"/") + request.url.raw_path)
     headers = httpx2.Headers(request.headers)
     headers["host"] = f"{url.host}:{url.port}"
+    if PLACE in request.extensions:
+        headers[PLACE] = request.extensions[PLACE]
     return httpx2.Request(request.method, url, headers=headers, content=body, extensions=request.extensions)
 
 

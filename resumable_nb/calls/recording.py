@@ -48,6 +48,7 @@ class Call:
 
     Attributes:
         answer: the recorded answer, if there is one; nothing is sent then.
+        occurrence: how often the same was asked before in its step; None outside any.
         attempts: how often it was sent.
         ended: its completing row is written, or being written.
         flow: the task or thread that asked.
@@ -62,7 +63,7 @@ class Call:
         self.background = sys.exc_info()[1]
         self._host = host
         self._redacted = 0
-        self._occurrence: int | None = None
+        self.occurrence: int | None = None
         self._started_seq: int | None = None
         self._began = time.monotonic()
         self._lock = threading.Lock()
@@ -78,7 +79,7 @@ class Call:
         """Take a number in the step, and with it the recorded answer if there is one. Outside a step: neither."""
         if self.scope.step is not None:
             claim = self.scope.claim(self.question.key, kind=self.question.kind, request=self.question.text)
-            self._occurrence, self.answer = claim.occurrence, claim.answer
+            self.occurrence, self.answer = claim.occurrence, claim.answer
 
     def start(self) -> None:
         """Write the `started` row. The answer is paid for from now on."""
@@ -149,13 +150,13 @@ class Call:
         passing("http.receive.after")
 
     def _release(self) -> None:
-        if self._occurrence is not None:
-            self.scope.release(self.question.key, self._occurrence, kind=self.question.kind)
+        if self.occurrence is not None:
+            self.scope.release(self.question.key, self.occurrence, kind=self.question.kind)
 
     def _row(self, phase: str, **columns: Any) -> Row:
         from resumable_nb.journal import Row
 
-        return Row(phase=phase, ref_seq=self._started_seq, occurrence=self._occurrence, **self._columns | columns)
+        return Row(phase=phase, ref_seq=self._started_seq, occurrence=self.occurrence, **self._columns | columns)
 
     @property
     def _ms(self) -> float:

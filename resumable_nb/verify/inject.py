@@ -162,7 +162,11 @@ def _to_its_end(subject: Subject, trial: Trial) -> tuple[list[Ended], tuple[Memo
             break
         if len(resumed) == 1:
             at_wait = subject.remember(trial), trial.world.log(trial.name)
-        subject.decide(trial)
+        try:
+            subject.decide(trial)
+        except ResumableError as error:
+            resumed.append(Ended(outcome="failed", message=str(error)))
+            break
         trial.world.resume(trial.name, subject.remember(trial).answered)
     return resumed, at_wait
 

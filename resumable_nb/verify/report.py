@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
-from resumable_nb.terminal import plain
+from resumable_nb.terminal import one_line, plain
 from resumable_nb.verify.judge import CHECKS, Judged
 
 if TYPE_CHECKING:
@@ -125,6 +125,10 @@ def _text(text: str) -> str:
     return escape(plain(text))
 
 
+def _label(one: Judged) -> str:
+    return _text(one_line(str(one.injection.point), 42))
+
+
 def _matrix(done: Verification) -> str:
     left, top, row = 260, 110, 16
     column = 60
@@ -135,8 +139,7 @@ def _matrix(done: Verification) -> str:
     ]
     for place, one in enumerate(done.judged):
         y = top + place * row
-        label = _text(str(one.injection.point))
-        shapes.append(f'<text x="0" y="{y + 11}"><title>{label}</title>{label[:44]}</text>')
+        shapes.append(f'<text x="0" y="{y + 11}">{_label(one)}</text>')
         for n, check in enumerate(CHECKS):
             result, why = one.results[check]
             told = _text(f"{one.injection.point}: {check}: {result} {why}")
@@ -152,9 +155,9 @@ def _recovery(done: Verification) -> str:
     longest = max((one.injection.recovery_s for one in done.judged), default=0) or 1
     shapes = []
     for place, one in enumerate(done.judged):
-        y, label, seconds = place * row, _text(str(one.injection.point)), max(0, one.injection.recovery_s)
+        y, seconds = place * row, max(0, one.injection.recovery_s)
         size = seconds / longest * width
-        shapes.append(f'<text x="0" y="{y + 11}">{label[:44]}</text>')
+        shapes.append(f'<text x="0" y="{y + 11}">{_label(one)}</text>')
         shapes.append(f'<rect x="{left}" y="{y}" width="{size:.1f}" height="{row - 3}" fill="#3367a6"></rect>')
         shapes.append(f'<text x="{left + size + 5:.1f}" y="{y + 11}">{seconds:.1f}</text>')
     return _svg(left + width + 60, len(done.judged) * row + 4, shapes)
@@ -167,11 +170,11 @@ def _history(history: History) -> str:
     for place, past in enumerate(history[-15:]):
         share = past["trials_passed"] / past["trials"] if past["trials"] else 0
         x, y = left + 20 + place * step, 10 + height * (1 - share)
-        version = _text(str(past["versions"].get("resumable-nb", "")))
+        version = _text(str(past["versions"].get("resumable-nb", ""))[:9])
         spots.append(f"{x:.0f},{y:.1f}")
         told = f"{past['started_at']:%Y-%m-%d %H:%M}, {version}: {past['trials_passed']} of {past['trials']}"
         shapes.append(f'<circle cx="{x}" cy="{y:.1f}" r="4" fill="#3367a6"><title>{told}</title></circle>')
-        shapes.append(f'<text x="{x - 18}" y="{height + 32}">{version[:9]}</text>')
+        shapes.append(f'<text x="{x - 18}" y="{height + 32}">{version}</text>')
         shapes.append(f'<text x="{x - 18}" y="{height + 46}">{past["started_at"]:%m-%d %H:%M}</text>')
     shapes.append(f'<polyline points="{" ".join(spots)}" fill="none" stroke="#3367a6"></polyline>')
     return _svg(left + 40 + max(1, len(spots)) * step, height + 56, shapes)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from resumable_nb.calls.http_rehearsal import place
 from resumable_nb.errors import StoreError
 from resumable_nb.journal import Store
 from resumable_nb.verify.subject import Checkpoint, Gate, Memory
@@ -19,14 +20,16 @@ WHERE thread_id = $thread ORDER BY seq"""
 _COLUMNS = ("seq", "kind", "phase", "step", "cell_id", "key", "ref_seq", "session_id", "name", "occurrence")
 # Of several completing rows of one call the last one counts.
 _ANSWERS = f"""
-SELECT key, name, coalesce(step, '') AS step, CAST(response AS VARCHAR) AS response, body, data, {_DIGEST} AS digest
+SELECT key, name, coalesce(step, '') AS step, occurrence, CAST(response AS VARCHAR) AS response, body, data,
+       {_DIGEST} AS digest
 FROM journal WHERE thread_id = $thread AND kind IN ('llm', 'call') AND phase IN ('done', 'partial')
 QUALIFY row_number() OVER (PARTITION BY ref_seq ORDER BY seq DESC) = 1 ORDER BY seq"""
 _WAITING = """
 SELECT 'approval' AS kind, coalesce(seq, 0) AS seq, step, name, NULL AS key FROM approvals
 WHERE thread_id = $thread AND phase = 'waiting'
 UNION ALL SELECT 'effect', seq, step, name, idempotency_key FROM effects
-WHERE thread_id = $thread AND phase = 'in doubt'"""
+WHERE thread_id = $thread AND phase = 'in doubt' AND idempotency_key NOT IN (
+    SELECT idempotency_key FROM effects WHERE thread_id = $thread AND phase = 'done')"""
 Row = dict[str, Any]
 
 
@@ -128,6 +131,7 @@ def _answer(row: Row) -> Answer:
     return Answer(
         key=row["key"],
         path=row["name"].partition(" ")[2],
+        place=place(row["step"], row["occurrence"]),
         content_type=headers.get("content-type", "application/json"),
         body=bytes(body),
         digest=row["digest"],

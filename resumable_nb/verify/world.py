@@ -23,6 +23,8 @@ from urllib.parse import unquote
 
 from resumable_nb.calls.matching import question
 
+PLACE = "x-resumable-nb-place"  # as in `calls.http_rehearsal`, which imports what takes long to import
+
 Json = dict[str, Any]
 _TIMEOUT_S = 60
 
@@ -34,6 +36,7 @@ class Answer:
     Attributes:
         key: what was asked, as `calls.matching` has it.
         path: of the request.
+        place: which of several equal questions it was, as `calls.http_rehearsal` has it.
         content_type: of the answer.
         body: the answer's bytes.
         digest: a short form of the body; the journal of a trial knows its answers by it.
@@ -41,6 +44,7 @@ class Answer:
 
     key: str
     path: str
+    place: str
     content_type: str
     body: bytes
     digest: str
@@ -197,8 +201,11 @@ class _Desk:
         return {"acts": known.acts, "sent": known.sent, "tokens": len(known.tokens), "refused": known.refused}
 
     # ------------------------------------------------------------ answers
-    def answer(self, trial: str, path: str, key: str) -> tuple[Json | None, Json]:
-        """The recorded answer to a question, and the entry that says that it came."""
+    def answer(self, trial: str, path: str, key: str, place: str) -> tuple[Json | None, Json]:
+        """The recorded answer to a question, and the entry that says that it came.
+
+        That to the same question in the same place; else the next one to the same question that was not given yet.
+        """
         with self.lock:
             known = self.trial(trial)
             recorded = self.answers.get(key, [])
@@ -206,7 +213,8 @@ class _Desk:
             known.sent.append(entry)
             choice = recorded or self._like(known, path)
             given = list(known.given.get(key, []))
-            free = [one for one in choice if not _taken(given, one["digest"])] or choice[-1:]
+            free = [one for one in recorded if one["place"] == place]
+            free = free or [one for one in choice if not _taken(given, one["digest"])] or choice[-1:]
             if free:
                 known.given.setdefault(key, []).append(free[0]["digest"])
             return (free[0] if free else None), entry
@@ -296,7 +304,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, trial: str, target: str, body: bytes) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = question(self.command, target.encode(), headers=headers, body=body)
-        answer, entry = self.desk.answer(trial, target.partition("?")[0], asked.key)
+        answer, entry = self.desk.answer(trial, target.partition("?")[0], asked.key, headers.get(PLACE, ""))
         if answer is None:
             self._json(400, {"error": {"message": "nothing like this was recorded"}})
             return

@@ -12,6 +12,7 @@ import pytest
 
 import resumable_nb
 from resumable_nb import effect
+from resumable_nb.calls.http_rehearsal import PLACE
 from resumable_nb.calls.matching import question
 from resumable_nb.calls.rehearsal import Ledger
 from resumable_nb.errors import UsageError
@@ -41,13 +42,14 @@ def asked(prompt: str) -> str:
     return question("POST", PATH.encode(), headers={"content-type": "application/json"}, body=body).key
 
 
-def answer(prompt: str, text: str) -> Answer:
-    return Answer(key=asked(prompt), path=PATH, content_type="application/json", body=text.encode(), digest=text)
+def answer(prompt: str, text: str, place: str = "") -> Answer:
+    kind = {"path": PATH, "content_type": "application/json", "place": place}
+    return Answer(key=asked(prompt), body=text.encode(), digest=text, **kind)
 
 
-def ask(world: World, trial: str, prompt: str) -> str:
-    data = json.dumps({"prompt": prompt}).encode()
-    request = urllib.request.Request(world.answers_url(trial) + PATH, data, {"content-type": "application/json"})
+def ask(world: World, trial: str, prompt: str, place: str = "nowhere") -> str:
+    data, headers = json.dumps({"prompt": prompt}).encode(), {"content-type": "application/json", PLACE: place}
+    request = urllib.request.Request(world.answers_url(trial) + PATH, data, headers)
     with urllib.request.urlopen(request) as reply:
         return str(reply.read().decode())
 
@@ -62,11 +64,18 @@ def test_a_recorded_question_gets_its_answer_and_a_lost_one_gets_the_same_again(
     assert [(s.known, s.life) for s in world.log("t").sent] == [(True, 0)] * 3 + [(True, 1)] * 2
 
 
+def test_equal_questions_get_their_own_answers_in_any_order(world):
+    """Asked at the same time, they may come in another order than when they were recorded."""
+    world.record([answer("p", "first", "s/0"), answer("p", "second", "s/1")])
+
+    assert [ask(world, "p", "p", "s/1"), ask(world, "p", "p", "s/0")] == ["second", "first"]
+
+
 def test_a_question_that_nobody_recorded_is_told_as_such(world):
     """It gets an answer to another one of its kind, so that the trial can go on."""
     world.record([answer("c", "4")])
 
-    assert ask(world, "u", "never heard") in {"1", "2", "3", "4"}
+    assert ask(world, "u", "never heard") in {"1", "2", "3", "4", "first", "second"}
     assert [s.known for s in world.log("u").sent] == [False]
 
 
