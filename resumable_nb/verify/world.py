@@ -36,7 +36,7 @@ class Answer:
     Attributes:
         key: what was asked, as `calls.matching` has it.
         path: of the request.
-        place: which of several equal questions it was, as `calls.http_rehearsal` has it.
+        place: which of several equal questions it was, as `calls.http_rehearsal` has it; "" for any.
         content_type: of the answer.
         body: the answer's bytes.
         digest: a short form of the body; the journal of a trial knows its answers by it.
@@ -44,7 +44,7 @@ class Answer:
 
     key: str
     path: str
-    place: str
+    place: str = ""
     content_type: str
     body: bytes
     digest: str
