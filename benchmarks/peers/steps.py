@@ -232,8 +232,9 @@ def draw(race: Race, target: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "peers"
+    mpl.rcParams |= {"svg.hashsalt": "peers", "svg.fonttype": "none"}
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import StrMethodFormatter
 
     figure, axes = plt.subplots(figsize=(8, 4.5))
     for name, took in race.took.items():
@@ -245,6 +246,9 @@ def draw(race: Race, target: Path) -> None:
             places, ms, label=name, lw=2.5 if is_ours else 1.2, ls=":" if is_floor else "-", zorder=3 if is_ours else 2
         )
     axes.set(xscale="log", yscale="log", xlabel="steps done", ylabel="ms a step (median)")
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
     axes.grid(visible=True, which="both", alpha=0.2)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     target.parent.mkdir(exist_ok=True)
