@@ -177,13 +177,9 @@ def peers_table(race: Race, steps: int, again: dict[str, Any], asked: dict[str, 
     """All contestants."""
     half, quarter = steps // 2, steps // 4
     columns = ["", f"ms a step at {half:,}", f"at {steps:,}", f"file ÷ payload at {steps:,}"]
-    columns += [
-        f"s to the first new step, {quarter:,} done",
-        "s to import",
-        f"when did it appear, {half:,} steps: s",
-        "MB",
-    ]
-    columns += ["MB in memory"]
+    columns += [f"s to the first new step, {quarter:,} done, after import", "s to import"]
+    columns += [f"“when did this finding appear”, {half:,} steps: s", "MB for that"]
+    columns += [f"MB over bare Python, {quarter:,} steps open"]
     rows = []
     for name in CONTESTANTS:
         resume, ask = again.get(name, {}), asked.get(name, (None, None))
