@@ -141,18 +141,12 @@ class LangGraph:
             return WAITING if "__interrupt__" in result else DONE
 
     def kept(self, folder: Path) -> Kept:
-        """The newest checkpoint, and writes of nodes that have ended since."""
+        """What LangGraph says of the thread; nodes that have ended since the newest checkpoint are in it."""
         if not (folder / "checkpoints.sqlite").exists():
             return {}
         with self._graph(folder) as graph:
             snapshot = graph.get_state(self.config)
-            saved = graph.checkpointer.get_tuple(self.config)
             found: Kept = dict(snapshot.values)
-            for _, channel, value in (saved.pending_writes or ()) if saved else ():
-                if channel == "findings":
-                    found["findings"] = [*found.get("findings", []), *value]
-                elif channel in _State.__annotations__:
-                    found[channel] = value
             return found | {"asked": bool(snapshot.interrupts), "decision": found.get("approved")}
 
     def click(self, folder: Path) -> None:
