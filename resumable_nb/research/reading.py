@@ -105,8 +105,8 @@ def _pdf(content: bytes, ref: str, link: str) -> tuple[list[Document], list[str]
     ]
     empty = len(pages) - len(found)
     if not found:
-        raise Unreadable(f"no text on its {len(pages)} pages; it looks scanned")
-    return found, [f"{ref} has {empty} pages without text; they look scanned."] if empty else []
+        raise Unreadable(f"no page of {len(pages)} has text; it looks scanned")
+    return found, [f"{ref}: pages without text, which look scanned: {empty}."] if empty else []
 
 
 SUFFIXES: dict[str, Callable[[bytes, str, str], tuple[list[Document], list[str]]]] = {

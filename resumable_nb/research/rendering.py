@@ -68,7 +68,7 @@ def _source(report: Report, number: int) -> str:
     finding = report.findings[number - 1]
     name, link = escaped(finding.source), _link(report.links.get(finding.source, ""))
     linked = f"[{name}]({link})" if link else name
-    return f"{number}. {linked}, {finding.location}, confidence: {finding.confidence}"
+    return f"{number}. {linked}, {escaped(finding.location)}, confidence: {finding.confidence}"
 
 
 def _link(link: str) -> str:

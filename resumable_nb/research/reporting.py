@@ -68,10 +68,10 @@ def reporter(
     _add_what_is_missing(report, state)
     verdicts = list(checked.values())
     if gone := verdicts.count(False):
-        report.notes.append(f"{gone} findings are left out: their quotation is no longer in its source.")
+        report.notes.append(f"Findings left out because their quotation is no longer in its source: {gone}.")
     if unchecked := verdicts.count(None):
         report.notes.append(
-            f"{unchecked} findings are left out: their source could not be fetched to check them again."
+            f"Findings left out because their source could not be fetched to check them again: {unchecked}."
         )
     report.notes = list(dict.fromkeys([*report.notes, *source.problems, *meter.notes]))
     return report
@@ -124,7 +124,7 @@ def _write(report: Report, who: Voice) -> None:
     report.open_questions = written.open_questions
     dropped = len(written.answer) - len(report.answer)
     if dropped:
-        report.notes.append(f"{dropped} statements of the model are left out: they rest on no finding.")
+        report.notes.append(f"Statements of the model left out because they rest on no finding: {dropped}.")
     if len(report.findings) > len(findings):
         report.notes.append(f"The summary is of the first {len(findings)} of {len(report.findings)} findings.")
 
@@ -142,4 +142,4 @@ def _add_what_is_missing(report: Report, state: ResearchState) -> None:
     report.notes += [note for one in plan for note in one.notes]
     refused = sum(one.refused for one in plan)
     if refused:
-        report.notes.append(f"{refused} quotations of the model were refused: they are not in their source.")
+        report.notes.append(f"Quotations of the model refused because they are not in their source: {refused}.")

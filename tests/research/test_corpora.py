@@ -56,7 +56,7 @@ def test_every_kind_of_file_can_be_searched_and_quoted(folder: Path):
         assert one_line(corpus.fetch(found.source).text[found.start : found.end]) == found.text
     assert corpus.fetch("log.pdf#page=3").link.endswith("corpus/log.pdf#page=3")
     assert corpus.fetch("lamp.html").title == "The & lamp"
-    assert corpus.problems == ["log.pdf has 1 pages without text; they look scanned."]
+    assert corpus.problems == ["log.pdf: pages without text, which look scanned: 1."]
 
 
 def test_what_cannot_be_read_is_told_and_stops_nothing(folder: Path):
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_told_and_stops_nothing(folder: Path):
 
     told = "\n".join(corpus.problems)
     assert "broken.pdf could not be read: the PDF is broken or locked" in told
-    assert "scan.pdf could not be read: no text on its 2 pages; it looks scanned" in told
+    assert "scan.pdf could not be read: no page of 2 has text; it looks scanned" in told
     assert "empty.html could not be read: there is no text in it" in told
     assert "image.txt could not be read: it is no text" in told
     assert "latin.md is not all UTF-8" in told

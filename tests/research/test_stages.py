@@ -129,7 +129,7 @@ def test_a_made_up_quotation_is_refused_and_counted(model: ResearchModel, thread
     report = thread.step("all", lambda: research(LAMP, sources=source, approve=False))
 
     assert cited(report) == {"b"}
-    assert "1 quotations of the model were refused: they are not in their source." in report.notes
+    assert "Quotations of the model refused because they are not in their source: 1." in report.notes
 
 
 def test_a_credential_in_a_document_is_not_quoted(model: ResearchModel, thread: Any):
@@ -157,7 +157,7 @@ def test_a_citation_is_checked_again_at_the_end(model: ResearchModel, tmp_path: 
 
     assert len(thread.state.findings) == 1
     assert report.findings == report.answer == []
-    assert "1 findings are left out: their quotation is no longer in its source." in report.notes
+    assert "Findings left out because their quotation is no longer in its source: 1." in report.notes
     assert "Nothing was found" in report.markdown
 
 
@@ -237,7 +237,7 @@ def test_a_source_that_failed_earlier_is_told_by_a_later_step(model: ResearchMod
     count = len(thread.state.findings)
     assert report.notes == [
         "Silent could not be asked (TimeoutError: no answer after 20 s).",
-        f"{count} findings are left out: their source could not be fetched to check them again.",
+        f"Findings left out because their source could not be fetched to check them again: {count}.",
     ]
 
 
