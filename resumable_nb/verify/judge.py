@@ -147,7 +147,10 @@ def _no_repeated_effect(expected: Expected, trial: Injection) -> Iterator[str]:
     for key, count in acts.items():
         too_often = count > max(1, usual[key])
         yield f"`{one_line(key, 80)}` was done {count} times" if too_often else ""
-    if expected.is_live:
+    if expected.is_live:  # what was sent is known from the journal only
+        if trial.memory.answered:
+            again = len(trial.memory.repeated)
+            yield f"{again} questions were answered twice in the same place" if again else ""
         return
     answered, free = trial.at_kill.answered, trial.memory.free | expected.baseline.memory.free
     usual = Counter(sent.key for sent in expected.baseline.log.sent)
@@ -237,6 +240,8 @@ def _freshness(expected: Expected, trial: Injection) -> Iterator[str]:
 
 def _completeness(_: Expected, trial: Injection) -> Iterator[str]:
     found = trial.resumed[-1].contexts
+    if found and found["unloadable"]:
+        yield f"the state of row {', '.join(map(str, found['unloadable']))} cannot be loaded"
     if found and found["checked"]:
         rows = ", ".join(map(str, found["different"]))
         yield f"what the model was told in row {rows} cannot be made again from the store" if rows else ""

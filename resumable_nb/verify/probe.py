@@ -62,26 +62,28 @@ def contexts(thread: Thread) -> dict[str, Any]:
 
     Returns:
         `checked`: questions that brought a context of the state along. `equal`: those whose context is what some row
-        before it in the store gives, to the letter. `different`: numbers of the others.
+        before it in the store gives, to the letter. `different`: numbers of the others. `unloadable`: numbers of rows
+        whose state cannot be made into objects of its class.
     """
-    started = [r for r in thread.session.read(kinds=("llm",)) if r.phase == "started" and r.step and r.request]
+    made: dict[int, str] = {}
+    unloadable = []
+    for seq in _rows_with_state(thread):
+        try:
+            made[seq] = json.dumps(thread.live.context(thread.fold.image(seq)), ensure_ascii=False)[1:-1]
+        except ResumableError:
+            unloadable.append(seq)
     equal, different = 0, []
+    started = [r for r in thread.session.read(kinds=("llm",)) if r.phase == "started" and r.step and r.request]
     for row in started[:_CONTEXTS]:
-        asked = str(row.request)
-        states = [seq for seq in _rows_with_state(thread) if seq < row.seq]
-        made = [json.dumps(_context(thread, seq), ensure_ascii=False)[1:-1] for seq in reversed(states)]
-        if any(text and text in asked for text in made):
+        asked, known = str(row.request), [text for seq, text in made.items() if seq < row.seq and text]
+        if any(text in asked for text in known):
             equal += 1
-        elif made and made[0] and made[0].partition("\\n")[0] + "\\n" in asked:
+        elif known and known[-1].partition("\\n")[0] + "\\n" in asked:
             different.append(row.seq)
-    return {"checked": equal + len(different), "equal": equal, "different": different}
+    return {"checked": equal + len(different), "equal": equal, "different": different, "unloadable": unloadable}
 
 
 def _rows_with_state(thread: Thread) -> list[int]:
     fold = thread.fold
     runs = {row.run_seq for row in thread.session.read(kinds=("llm",), bodies=False) if row.run_seq}
     return sorted({*(c.seq for c in fold.checkpoints()), *(seq for run in runs for seq in fold.progress_of(run))})
-
-
-def _context(thread: Thread, seq: int) -> str:
-    return thread.live.context(thread.fold.image(seq))

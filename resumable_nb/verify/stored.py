@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def _memory(store: Store, thread: str) -> Memory:
     rows = [dict(zip(_COLUMNS, row, strict=True)) for row in store.rows(_LIGHT, named)[1]]
     answers = _dicts(store, _ANSWERS, named)
     answered: dict[str, list[str]] = {}
+    places = Counter((answer["step"], answer["key"], answer["occurrence"]) for answer in answers if answer["step"])
     for answer in answers:
         if answer["step"]:
             answered.setdefault(answer["key"], []).append(answer["digest"])
@@ -68,6 +70,7 @@ def _memory(store: Store, thread: str) -> Memory:
         checkpoints=checkpoints,
         state=state_at(store, thread, checkpoints[-1].at) if checkpoints else None,
         answered=answered,
+        repeated=[key for (_, key, _), count in places.items() if count > 1],
         free=frozenset(answer["key"] for answer in answers if not answer["step"]),
         receipts=[r["key"] for r in rows if r["kind"] == "effect" and r["phase"] == "done"],
         gates=_gates(rows),

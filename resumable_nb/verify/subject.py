@@ -109,6 +109,7 @@ class Memory:
         state: at the newest checkpoint; None before the first.
         answered: by key, digests of the answers that steps kept.
         free: keys of questions that are asked outside steps, as often as their cell runs.
+        repeated: keys of questions of steps that were answered twice in the same place.
         receipts: idempotency keys of effects that have a receipt.
         gates: oldest first.
         renewed: for each resource that was used, the places (as of checkpoints) where it was acquired or stood a probe.
@@ -121,6 +122,7 @@ class Memory:
     state: State | None = None
     answered: Mapping[str, list[str]] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
+    repeated: Sequence[str] = ()
     receipts: Sequence[str] = ()
     gates: Sequence[Gate] = ()
     renewed: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -5,9 +5,12 @@ Broken parts of the library come into the kernels by a startup file of IPython, 
 
 from __future__ import annotations
 
+import pytest
+
 from tests.verify.books import failed, plug, verified, write
 
 ASKS = "%%resumable research\nfrom resumable_nb import ask\nfor n in range(1, 4):\n    state.update(findings=[ask(f'Q{n}?')])"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_a_sound_notebook_is_not_accused(tmp_path):
@@ -125,3 +128,46 @@ def test_a_skip_that_ignores_a_changed_closure_is_caught(tmp_path, monkeypatch):
     why = failed(verified(new, "step.commit.after:1", before=old))["same result"]
 
     assert "`findings` of the final state is not that of an uninterrupted run" in why
+
+
+def test_a_context_that_cannot_be_made_again_is_caught(tmp_path, monkeypatch):
+    """What the model was told depends on the process, so that the store alone does not give it any more."""
+    broken = """
+import os
+from resumable_nb.state import State
+sound = State.context
+State.context = lambda self, max_tokens=None: f"{sound(self, max_tokens)} in process {os.getpid()}"
+"""
+    for name, value in plug(tmp_path, broken).items():
+        monkeypatch.setenv(name, value)
+
+    why = failed(verified(write(tmp_path / "nb.ipynb", ASKS), "http.receive.after:1"))["completeness"]
+
+    assert "what the model was told in row" in why
+    assert "cannot be made again from the store" in why
+
+
+def test_a_credential_that_is_assumed_to_be_valid_is_caught(tmp_path):
+    """Kept in a file and never probed, it is used after it was revoked, and the work stops there."""
+    login = """
+from pathlib import Path
+from resumable_nb import ask, effect, resource
+from resumable_nb.verify import ledger
+
+def stale():
+    kept = Path("token")
+    if not kept.exists():
+        kept.write_text(ledger().token())
+    return kept.read_text()
+
+login = resource("login", acquire=stale)
+
+@effect(key="mail-{n}", lookup=lambda key: ledger().find(key), rehearsal="own")
+def mail(n, *, idempotency_key):
+    return ledger().act("mail", key=idempotency_key, token=login.get())
+"""
+    send = "%%resumable send\nfor n in range(2):\n    mail(n)"
+
+    why = failed(verified(write(tmp_path / "nb.ipynb", login, send), "effect.call.before:2"))["outside failure"]
+
+    assert "with its credentials revoked while it was dead, it did not come to its end" in why

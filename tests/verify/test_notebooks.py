@@ -25,6 +25,7 @@ from tests.verify.books import failed, verified, write
 
 NOTEBOOKS = demo._notebook().parent
 EFFECTS = "02_effects_and_approvals.ipynb"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def command(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -116,6 +117,24 @@ def test_what_fails_is_told_everywhere_as_plain_text(tmp_path):
         assert "<b>" not in text
     assert ET.fromstring(junit.partition("\n")[2]).get("failures") == "1"
     assert "1 of 1 trials failed" in markdown
+
+
+def test_with_a_live_model_a_judge_compares_meaning(environment, tmp_path):
+    """Each trial asks anew and gets other words; the judge gets both states, and its word is the result."""
+    cell = "%%resumable x\nfrom resumable_nb import ask\nstate.update(findings=[ask('Q1?'), ask('Q2?')])"
+    path, seen = write(tmp_path / "nb.ipynb", cell), []
+
+    def judge(usual, now):
+        seen.append((usual["findings"], now["findings"]))
+        return "not a word in common" if len(seen) > 1 else True
+
+    done = verified(path, "http.receive.after", is_live=True, means_the_same=judge)
+
+    assert environment.asked("Q1") == 3
+    assert seen[0] == (["AQ1-1", "AQ2-1"], ["AQ1-2", "AQ2-2"])
+    assert failed(done) == {
+        "same result": "http.receive.after:2: the judge says of the final state: not a word in common"
+    }
 
 
 @pytest.mark.parametrize("options", [["--at", "http.stream.after:9"], ["--judge", "nothing"], ["--keep", "."]])
