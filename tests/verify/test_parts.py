@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import resumable_nb
-from resumable_nb import effect
+from resumable_nb import demo, effect
 from resumable_nb.calls.http_rehearsal import PLACE
 from resumable_nb.calls.matching import question
 from resumable_nb.calls.rehearsal import Ledger
@@ -153,6 +153,12 @@ def test_effects_that_say_nothing_are_named(tmp_path):
     path = write(tmp_path / "nb.ipynb", bare, said, never, "!ls\nnot python (")
 
     assert undeclared_effects(path) == ["`bare` in cell 2 of 5", "`never` in cell 4 of 5"]
+
+
+@pytest.mark.parametrize("notebook", sorted(demo._notebook().parent.glob("*.ipynb")), ids=lambda path: path.name)
+def test_the_notebooks_of_this_repository_can_be_verified(notebook):
+    """Each of their effects says what stands in for it."""
+    assert undeclared_effects(notebook) == []
 
 
 @pytest.mark.parametrize("rehearsal", [True, "function", "own"])
