@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import hashlib
 import json
 import os
 import platform
@@ -65,7 +66,8 @@ class NotebookSubject:
     def versions(self) -> dict[str, str]:
         """Of Python, the system, and the packages that a run rests on."""
         found = {name: metadata.version(name) for name in _PACKAGES}
-        return {"python": platform.python_version(), "system": platform.platform(), **found}
+        digest = hashlib.sha256(self.notebook.read_bytes()).hexdigest()[:12]
+        return {"notebook": digest, "python": platform.python_version(), "system": platform.platform(), **found}
 
     def prepare(self, folder: Path) -> None:
         """Copy the notebook's folder, without hidden things and stores."""
@@ -91,7 +93,7 @@ class NotebookSubject:
         trial.lives += 1
         path = trial.folder / self.notebook.name
         path.write_bytes((self.text or self.notebook).read_bytes())
-        watch = _Watch(self.kernels, kill_at.nth / 1000 if kill_at is not None and kill_at.name == TIME else None)
+        watch = _Watch(self.kernels, log, kill_at if kill_at is not None and kill_at.name == TIME else None)
         for _ in range(_STARTS):
             ran = run_notebook(
                 path,
@@ -154,27 +156,36 @@ class NotebookSubject:
 class _Watch:
     """What is seen of one kernel, and its death by the clock."""
 
-    def __init__(self, kernels: set[int], kill_after_s: float | None) -> None:
+    def __init__(self, kernels: set[int], log: Path, kill_at: Point | None) -> None:
         self.seen: list[str] = []
         self.began_at, self.killed_at = 0.0, 0.0
-        self._kernels, self._pid, self._kills = kernels, 0, kill_after_s is not None
-        self.timer = threading.Timer(kill_after_s or 0, self._kill)
-        self.timer.daemon = True
+        self._kernels, self._pid, self._log, self._kill_at = kernels, 0, log, kill_at
+        self._ended = threading.Event()
+        self._killer = threading.Thread(target=self._kill, name="resumable_nb kills", daemon=True)
 
     def begin(self, pid: int) -> None:
         self.began_at, self._pid = time.time(), pid
         self._kernels.add(pid)
-        if self._kills:
-            self.timer.start()
+        if self._kill_at is not None:
+            self._killer.start()
 
     def end(self) -> None:
-        self.timer.cancel()
+        self._ended.set()
+        if self._killer.is_alive():
+            self._killer.join()
         self._kernels.discard(self._pid)
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
-            self.killed_at = time.time()
+        assert self._kill_at is not None
+        while not self._ended.is_set() and self._count() < self._kill_at.passed:
+            self._ended.wait(0.002)
+        if not self._ended.wait(self._kill_at.delay_s):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+                self.killed_at = time.time()
+
+    def _count(self) -> int:
+        return self._log.read_bytes().count(b"\n") if self._log.exists() else 0
 
 
 def _size(entry: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 
@@ -51,13 +52,35 @@ def named(found: Sequence[Point], wanted: Sequence[str]) -> list[Point]:
 
 
 def at_random(legs: Sequence[Ended], size: int, *, seed: int) -> list[Point]:
-    """Moments drawn evenly over the life of all processes of the uninterrupted run: killed by the clock, anywhere."""
+    """Moments drawn over the life of all processes of the uninterrupted run: killed from outside, anywhere.
+
+    Every other one is drawn evenly between two passages instead of over the time, most of which goes into starting.
+    """
     draw, found = random.Random(seed), []  # noqa: S311 - repeatable on purpose
     lives = [max(0.001, ended.ended_at - ended.began_at) for ended in legs]
-    for _ in range(size):
-        at = draw.uniform(0, sum(lives))
-        leg = 0
-        while at > lives[leg] and leg < len(lives) - 1:
-            at, leg = at - lives[leg], leg + 1
-        found.append(Point(name=TIME, nth=max(1, round(at * 1000)), leg=leg, about="ms, from outside"))
+    for number in range(size):
+        if number % 2 and (gaps := _gaps(legs)):
+            leg, start, end = draw.choice(gaps)
+            at = draw.uniform(start, end)
+        else:
+            at, leg = draw.uniform(0, sum(lives)), 0
+            while at > lives[leg] and leg < len(lives) - 1:
+                at, leg = at - lives[leg], leg + 1
+        found.append(_moment(legs[leg], leg, at))
     return found
+
+
+def _gaps(legs: Sequence[Ended]) -> list[tuple[int, float, float]]:
+    """Leg, begin and end of all times between two passages, in seconds since the process began."""
+    found = []
+    for leg, ended in enumerate(legs):
+        times = [passed.at - ended.began_at for passed in ended.passages]
+        found += [(leg, max(0.0, one), max(0.0, other)) for one, other in itertools.pairwise(times)]
+    return found
+
+
+def _moment(ended: Ended, leg: int, at: float) -> Point:
+    before = [passed.at - ended.began_at for passed in ended.passages if passed.at - ended.began_at <= at]
+    delay_s = at - max(0.0, before[-1]) if before else at
+    about = f"ms, {round(delay_s * 1000)} after passage {len(before)}"
+    return Point(name=TIME, nth=max(1, round(at * 1000)), leg=leg, about=about, passed=len(before), delay_s=delay_s)

@@ -29,6 +29,8 @@ class Point:
         leg: the process of the uninterrupted run that passes it: 0, or how often a person had decided before.
         about: what happens there, for people.
         is_marked: a side of an effect, gate or step: never left out of a sample.
+        passed: of `time`: after how many passages of any point the clock is started; it then runs for `delay_s`. So
+            the moment is the same in a trial that is slower than the uninterrupted run.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Point:
     leg: int = 0
     about: str = ""
     is_marked: bool = False
+    passed: int = 0
+    delay_s: float = 0.0
 
     def __str__(self) -> str:
         leg = f" after decision {self.leg}" if self.leg else ""

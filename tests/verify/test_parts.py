@@ -131,11 +131,24 @@ def test_points_of_all_processes_and_the_waiting_between_them():
         Ended(outcome="waiting", passages=[passed], ended_at=1),
         Ended(outcome="done", passages=[passed], ended_at=1),
     ]
-    found = [(point.name, point.leg) for point in plan.points(legs)]
+    found_points = plan.points(legs)
+    found = [(point.name, point.leg) for point in found_points]
 
     assert found == [("open.after", 0), *[(n, 0) for n in ("gate.waiting", *plan.DECIDING)], ("open.after", 1)]
-    assert {point.leg for point in plan.at_random(legs, 50, seed=1)} == {0, 1}
-    assert plan.at_random(legs, 5, seed=1) == plan.at_random(legs, 5, seed=1)
+    assert plan.named(found_points, ["open.after", "gate.waiting:2"]) == [found_points[0], found_points[-1]]
+
+
+def test_random_moments_are_between_passages_and_repeatable():
+    """Half of them fall anywhere in the time of the run, half between any two passages, and a seed draws them again."""
+    passages = [Passage(name="open.after", nth=n, at=100 + at) for n, at in enumerate((3.0, 3.1, 3.2), 1)]
+    legs = [Ended(outcome=o, passages=passages, began_at=100, ended_at=104) for o in ("waiting", "done")]
+    found = plan.at_random(legs, 60, seed=1)
+
+    assert found == plan.at_random(legs, 60, seed=1)
+    assert {point.leg for point in found} == {0, 1}
+    assert {point.passed for point in found[::2]} >= {0, 3}
+    assert {point.passed for point in found[1::2]} == {1, 2}
+    assert all(0 <= point.delay_s <= 3 for point in found)
 
 
 def test_calls_at_once_are_counted():
