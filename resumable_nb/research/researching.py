@@ -205,7 +205,11 @@ def _run(inquiries: list[Inquiry], meter: Meter) -> None:
                     bar.update(1)
                     bar.write("\n".join(inquiry.log))
 
-            parallel(look, list(zip(todo, shares, strict=True)))
+            try:
+                parallel(look, list(zip(todo, shares, strict=True)))
+            except BaseException:
+                meter.stop()
+                raise
             todo = [inquiry for inquiry in todo if inquiry.stopped]
             if todo and not meter.ask_for_more(f"{len(todo)} sub-questions"):
                 return

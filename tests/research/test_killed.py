@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,7 @@ STAGES = [
     "journal.append.after:15",
     "step.commit.before:4",
 ]
+ROOT = Path(__file__).parents[2]
 IN_FLIGHT = 3  # sub-questions that are looked into at once
 
 
@@ -75,3 +80,26 @@ def test_over_budget_is_a_gate_that_survives_a_kill(model: ResearchModel, tmp_pa
     assert killed == -signal.SIGKILL
     assert result[1:2] == expected[1:2]
     assert model.asked() <= asked + IN_FLIGHT
+
+
+def test_ctrl_c_in_the_middle_loses_nothing(model: ResearchModel, tmp_path: Path):
+    """It stops at the next call of each of three branches; the next run ends as one that nobody stopped."""
+    _, expected = run(tmp_path / "whole.duckdb", model, "one")
+    asked = model.asked()
+    model.reset()
+    model.script({"marker": "Extracted", "delay_s": 4, "times": 3})
+    code = "from pathlib import Path; from tests.research.victim import run; run(Path('t.duckdb'), '', 'one', {}, {}, None)"
+    env = {**os.environ, "OPENAI_BASE_URL": model.base_url, "TQDM_DISABLE": "1", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while model.asked("Extracted") == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    in_flight = model.asked("Extracted")
+    _, result = run(tmp_path / "t.duckdb", model, "one")
+
+    assert "KeyboardInterrupt" in told
+    assert in_flight <= IN_FLIGHT
+    assert result == expected
+    assert asked <= model.asked() <= asked + IN_FLIGHT

@@ -28,7 +28,7 @@ from resumable_nb.research import (
 )
 from tests.research.conftest import ISLAND
 
-QUESTION = "When was the lamp electrified, when did the tide mill close, and where was the bell of the chapel cast?"
+QUESTION = "When was the lamp electrified, and when did the tide mill close, and where was the bell of the chapel cast?"
 
 
 def _in_one(thread: Any, budget: Budget | None) -> Any:
