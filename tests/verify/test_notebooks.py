@@ -82,6 +82,15 @@ def test_effects_gates_and_credentials_pass(tmp_path):
     assert counted["outside failure"] == 2
 
 
+def test_the_research_assistant_passes(tmp_path):
+    """Killed while it waits for its plan to be approved."""
+    done = command(tmp_path, "03_research.ipynb", "--at", "gate.waiting", "--jobs", "1")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAIL" not in done.stdout
+    assert rows(tmp_path, "SELECT trials = trials_passed AND trials >= 2 FROM verifications") == [(True,)]
+
+
 def test_effects_that_would_reach_the_real_world_are_refused(tmp_path):
     """They are named, with what to do, and no cell is run."""
     write(tmp_path / "nb.ipynb", "open('ran', 'w').close()", "@effect(key='k')\ndef send_mail(): ...")
