@@ -6,11 +6,11 @@ as in JupyterLab. When the kernel dies, a new one starts at the first cell again
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import atexit
 import contextlib
 import hashlib
-import json
 import logging
 import os
 import re
@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +32,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from resumable_nb.document import Document
 from resumable_nb.parameters import inject
-from resumable_nb.terminal import plain
+from resumable_nb.spending import Spending
+from resumable_nb.terminal import counted, plain
 
 Outcome = Literal["done", "failed", "waiting", "stopped"]
 EXIT_CODES: dict[Outcome, int] = {"done": 0, "failed": 1, "waiting": 3, "stopped": 130}
@@ -53,8 +54,8 @@ class Run:
         output: the executed notebook, valid at any time, whatever the outcome.
         restarts: kernels started after the first one.
         deaths: for each kernel that died, in which cell and by what.
-        calls: questions that this run sent to models.
-        tokens: billed for them.
+        calls: answers that models gave since this run began, as the stores of its threads have them: of all kernels.
+        tokens: billed since then.
     """
 
     outcome: Outcome
@@ -71,7 +72,8 @@ class Run:
         return EXIT_CODES[self.outcome]
 
     def __str__(self) -> str:
-        numbers = f"{self.calls:,} calls, {self.tokens:,} tokens, {self.restarts} restarts"
+        counts = {"call": self.calls, "token": self.tokens, "restart": self.restarts}
+        numbers = ", ".join(counted(number, what) for what, number in counts.items())
         return f"{self.message}\n{numbers}" if self.message else f"done: {self.output} ({numbers})"
 
 
@@ -345,8 +347,7 @@ class _Runner:
     client: _Client | None = None
     task: asyncio.Task[Any] | None = None
     signalled: Callable[[], None] = lambda: None
-    spent: tuple[int, int] = (0, 0)  # calls and tokens of the kernels before this one
-    spent_here: tuple[int, int] = (0, 0)
+    spending: Spending = field(default_factory=Spending)
 
     @classmethod
     def of(
@@ -376,7 +377,15 @@ class _Runner:
 
     async def run(self, on_signal: Callable[[], None] | None = None) -> Run:
         self.task, self.signalled = asyncio.current_task(), on_signal or self.on_signal
+        self.spending = Spending()
         _take_signals(self.signalled)
+        ended = await self._all_kernels()
+        if self.spending.is_behind:
+            await self._read_stores()
+        calls, tokens = self.spending.total
+        return replace(ended, calls=calls, tokens=tokens)
+
+    async def _all_kernels(self) -> Run:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(DeadKernelError),
             stop=stop_after_attempt(self.max_restarts + 1),
@@ -416,7 +425,6 @@ class _Runner:
             end="immediate" if self.look else "graceful",
         )
         started = False
-        self.spent, self.spent_here = (self.spent[0] + self.spent_here[0], self.spent[1] + self.spent_here[1]), (0, 0)
         self.document.failed.clear()
         try:
             async with self.client.async_setup_kernel(env=env):
@@ -448,42 +456,56 @@ class _Runner:
         """Run a cell and save the notebook, however it went. None: go on with the next one."""
         restart = f" (restart {len(self.deaths)})" if self.deaths else ""
         began, cell, label = time.monotonic(), self.document.content.cells[index], self.document.label(index)
-        how, run, cost = "ok", None, ""
+        how, run, before = "ok", None, self.spending.total
         try:
             await client.async_execute_cell(cell, index)
-            cost = await self._cost(client)
+            if cell.cell_type == "code" and await self._account(client):
+                how = "skipped"
             if self.look is not None and cell.cell_type == "code":
                 is_last = not any(c.cell_type == "code" for c in self.document.content.cells[index + 1 :])
                 self.look.told(await client.evaluate(self.look.last if is_last else self.look.each))
         except CellExecutionError as error:
             run = self._raised(label, error)
-            how = run.outcome
+            how = "interrupted" if self.stopping else run.outcome
+            await self._account(client)
         except CellTimeoutError:
             how, run = "timed out", self._ended("failed", f"{label} took longer than {self.cell_timeout_s:g} s.")
             await client.interrupt()
             await client.settle()
+            await self._account(client)
         except DeadKernelError:
-            how = "stopped" if self.stopping else "the kernel died"
+            how, self.spending.is_behind = "interrupted" if self.stopping else "the kernel died", True
             if not self.stopping:
                 await self._note_death(client, index, label)
+                await self._read_stores()
+            raise
+        except asyncio.CancelledError:
+            how, self.spending.is_behind = "interrupted", True
             raise
         finally:
             self.document.save()
             self._tell_resume()
             if cell.cell_type == "code" and cell.source.strip():
-                self.say(plain(f"{label}: {how}, {time.monotonic() - began:.1f} s{cost}{restart}"))
+                took = f"{time.monotonic() - began:.1f} s{self.spending.more_than(before)}"
+                self.say(plain(f"{label}: {how}, {took}{restart}"))
         return self.stopped(label) if self.stopping else run
 
-    async def _cost(self, client: _Client) -> str:
-        """What the last cell cost, for its line."""
-        calls, tokens = self.spent_here
-        with contextlib.suppress(TimeoutError, DeadKernelError, ValueError):
-            told = await asyncio.wait_for(client.evaluate("get_ipython().resumable_nb.spent()"), _SETTLE_S)
-            if told:
-                self.spent_here = now_calls, now_tokens = tuple(json.loads(told))
-                calls, tokens = now_calls - calls, now_tokens - tokens
-                return f", {calls:,} calls, {tokens:,} tokens" if calls else ""
-        return ""
+    async def _account(self, client: _Client) -> bool:
+        """Ask the kernel what its thread has spent since this run began; and whether the last cell was skipped."""
+        spending, told = self.spending, ""
+        asked = f"get_ipython().resumable_nb.account({spending.since.isoformat()!r})"
+        with contextlib.suppress(TimeoutError, DeadKernelError):
+            told = await asyncio.wait_for(client.evaluate(asked), _SETTLE_S)
+        skipped, path, thread_id, *spent = ast.literal_eval(told or "(False, '', '')")
+        if path:
+            spending.by_thread[path, thread_id] = tuple(spent)
+        spending.is_behind = not path and bool(spending.by_thread)
+        return bool(skipped)
+
+    async def _read_stores(self) -> None:
+        """What a kernel could not tell. A verifier wants the store as the kernel left it."""
+        if self.look is None:
+            await asyncio.to_thread(self.spending.read)
 
     def _tell_resume(self) -> None:
         """Say what is new in the panels that follow a resume."""
@@ -534,6 +556,4 @@ class _Runner:
             output=self.document.output,
             restarts=min(len(deaths), self.max_restarts),
             deaths=deaths,
-            calls=self.spent[0] + self.spent_here[0],
-            tokens=self.spent[1] + self.spent_here[1],
         )

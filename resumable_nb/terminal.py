@@ -33,6 +33,11 @@ def one_line(value: object, width: int | None = None) -> str:
     return _cut(text, width) if width else text
 
 
+def counted(number: int, what: str) -> str:
+    """`1 call`, `2 calls`, `1,200 calls`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, width: int | None = _CELL_WIDTH) -> str:
     """Rows as an aligned table with a line under the names; numbers stand to the right.
 

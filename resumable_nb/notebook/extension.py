@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from resumable_nb.calls import approval
@@ -29,6 +30,7 @@ from resumable_nb.notebook.outputs import OURS, Output, prepare
 from resumable_nb.notebook.panels import Panel, line, resume_panel
 from resumable_nb.notebook.signing import sign, trusted
 from resumable_nb.notebook.summary import summary
+from resumable_nb.spending import spent_since
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
@@ -94,6 +96,7 @@ class Extension:
         self._rewrite, self._wakeup = source.Rewrite(), Wakeup()
         self._gates = GateDesk(shell, is_headless=self._is_headless)
         self._run: _Run | None = None
+        self._skipped = False
         self._opening: tuple[Kernel, str, str] | None = None
         self._thread_id, self._pid = threading.get_ident(), os.getpid()
         self.on_unload: Callable[[], None] = lambda: None
@@ -165,7 +168,7 @@ class Extension:
         if self._run is not None:
             self._run.nested.append(info)
         elif request is not None:
-            self._run = _Run(request, info)
+            self._run, self._skipped = _Run(request, info), False
 
     def _request(self, info: ExecutionInfo | None) -> Request | None:
         """What a person's front end asked for; None if this is not what is running now."""
@@ -228,6 +231,7 @@ class Extension:
             kernel.thread.fresh(step_line.name)
         cell, order = self.notebook.place(run.request, front_path=self._front_path())
         run.decision, run.kernel = kernel.begin(cell, order), kernel
+        self._skipped = run.decision.action == "skip"
         run.in_magic, run.error_shown_before = source.is_cell_magic(body), getattr(sys, "last_value", None)
         self._wakeup.start()
         unsaved = is_step and order.origin == "file" and all(c.cell_id != cell.cell_id for c in order.cells)
@@ -380,17 +384,13 @@ class Extension:
         thread.resume.listen(show)
         publish(thread.resume.lines(), update=False)
 
-    def spent(self) -> list[int]:
-        """Calls that this opening of the thread has made, and tokens billed for them; asked by the headless runner."""
+    def account(self, since: str) -> tuple[bool, str, str, int, int]:
+        """For the headless runner: whether the last cell was skipped; store, thread, calls and tokens since then."""
         if self.kernel is None:
-            return [0, 0]
-        session = self.kernel.thread.session
-        rows = session.read(kinds=("llm",), bodies=False)
-        mine = [
-            row for row in rows if row.session_id == session.session_id and row.phase in ("done", "partial", "failed")
-        ]
-        tokens = [(row.gen_ai_usage_input_tokens or 0) + (row.gen_ai_usage_output_tokens or 0) for row in mine]
-        return [len({row.ref_seq for row in mine}), sum(tokens)]
+            return self._skipped, "", "", 0, 0
+        thread = self.kernel.thread
+        calls, tokens = spent_since(thread.session, datetime.fromisoformat(since))
+        return self._skipped, str(thread.store.path), thread.thread_id, calls, tokens
 
     def _publish(self, outputs: Sequence[Output]) -> None:
         """Show outputs anew, with no display id: one of that name may be somebody else's."""

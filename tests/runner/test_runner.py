@@ -225,9 +225,9 @@ def wait_for(path: Path) -> None:
 
 
 def ends(runner: subprocess.Popen[str]) -> tuple[int, str, list[psutil.Process]]:
-    """Its exit code, the last line it said, and the processes that it left."""
+    """Its exit code, what it said, and the processes that it left."""
     said, _ = runner.communicate(timeout=60)
-    return runner.returncode, said.strip().split("\n")[-1], alive(runner.pid)
+    return runner.returncode, said.strip(), alive(runner.pid)
 
 
 def alive(runner_pid: int) -> list[psutil.Process]:
@@ -251,7 +251,8 @@ def test_ctrl_c_interrupts_the_cell_and_leaves_a_saved_notebook(notebook, number
     code, said, left = ends(runner)
 
     assert (code, left) == (130, [])
-    assert said.startswith("Stopped at cell 2 of 2")
+    assert said.split("\n")[-1].startswith("Stopped at cell 2 of 2")
+    assert "): interrupted, " in said
     assert (path.parent / "seen").exists()
     assert printed(path.with_suffix(".executed.ipynb")) == ["kept\n", ""]
 
@@ -270,7 +271,8 @@ def test_a_second_ctrl_c_ends_a_cell_that_cannot_be_interrupted(notebook):
     code, said, left = ends(runner)
 
     assert (code, left) == (130, [])
-    assert said.startswith("Stopped")
+    assert said.split("\n")[-1].startswith("Stopped")
+    assert "): interrupted, " in said
     nbformat.validate(nbformat.read(path.with_suffix(".executed.ipynb"), as_version=4))
 
 

@@ -52,6 +52,14 @@ def findings(folder: Path) -> dict[str, int]:
     return {str(thread): int(count) for thread, count in found}
 
 
+def billed(folder: Path) -> tuple[int, int]:
+    """Calls and tokens, as `resumable-nb status` has them."""
+    store = Store.open(folder / "t.duckdb", create=False)
+    found = store.rows("SELECT llm_calls, input_tokens + output_tokens FROM threads")[1]
+    store.close()
+    return tuple(map(int, found[0]))
+
+
 def test_several_threads_run_at_once_on_one_store(run, model, tmp_path):
     """Each has its own values and its own executed notebook; the same command again asks nothing."""
     options = ["--thread", "a/b", "--set", "c", "n", "2", "-p", "n", "3", "--jobs", "2", "--db", "t.duckdb"]
@@ -70,13 +78,33 @@ def test_several_threads_run_at_once_on_one_store(run, model, tmp_path):
     assert [nbformat.read(path, 4).cells[-1].outputs[0].text for path in executed] == ["3\n", "2\n"]
 
 
-def test_each_line_tells_calls_tokens_and_restarts(run):
-    """Answers from the journal cost nothing: after a kill only what was sent since is told, and in all both."""
+def test_each_line_tells_calls_tokens_and_restarts(run, tmp_path):
+    """Answers from the journal cost nothing; at the end stands what the store has, that of a killed kernel included."""
     said, _ = run(RESUMABLE_NB_FAILPOINT="http.receive.after:1").communicate(timeout=200)
+    again, _ = run().communicate(timeout=200)
 
-    assert re.search(r"step `search`.*: the kernel died, [\d.]+ s$", said, re.MULTILINE)
-    assert re.search(r"step `search`.*: ok, [\d.]+ s, 1 calls, 110 tokens \(restart 1\)$", said, re.MULTILINE)
-    assert said.rstrip().endswith("1 restarts)")
+    lines = [line for line in said.splitlines() if "step `search`" in line and ", id " in line]
+    assert re.search(r": the kernel died, [\d.]+ s, 1 call, 110 tokens$", lines[0])
+    assert re.search(r": ok, [\d.]+ s, 1 call, 110 tokens \(restart 1\)$", lines[-1])
+    assert said.rstrip().endswith("(2 calls, 220 tokens, 1 restart)")
+    assert billed(tmp_path) == (2, 220)
+    assert re.search(r"step `search`.*: skipped, [\d.]+ s$", again, re.MULTILINE)
+    assert re.search(r"`print\(n\)`.*: ok, [\d.]+ s$", again, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("end", "told"), [("1 / 0", "failed"), ("import os; os.kill(os.getpid(), 9)", "the kernel died")]
+)
+def test_what_a_broken_step_spent_is_told(run, tmp_path, end, told):
+    """A step that fails, or dies for good, after two answers: they stand in its line and at the end, as in the store."""
+    book = nbformat.read(tmp_path / "nb.ipynb", 4)
+    book.cells[2].source += f"\n{end}"
+    nbformat.write(book, tmp_path / "nb.ipynb")
+    said, problem = run("--max-restarts", "0").communicate(timeout=200)
+
+    assert re.search(rf"step `search`.*: {told}, [\d.]+ s, 2 calls, 220 tokens$", said, re.MULTILINE)
+    assert problem.rstrip().endswith("2 calls, 220 tokens, 0 restarts")
+    assert billed(tmp_path) == (2, 220)
 
 
 def test_ctrl_c_ends_all_threads_and_the_same_command_goes_on(run, model, tmp_path):
