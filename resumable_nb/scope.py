@@ -98,6 +98,17 @@ class Scope:
         else:
             self.thread.say(f"`{self.step}`: {text}")
 
+    @contextlib.contextmanager
+    def noting_pauses(self) -> Iterator[None]:
+        """In a step: what stops here for a person stops the step, even if its code does not let the exception out."""
+        yield
+
+    def refuse_if_paused(self) -> None:
+        """Raise again what stopped for a person in this run of a step, if something did."""
+
+    def note_doubt(self, key: str, stop: Paused) -> None:
+        """An effect came to be in doubt in this run of a step: it cannot end before that is settled."""
+
     def before_commit(self, callback: Callable[[], None]) -> None:
         """Call this when the step is about to commit. Outside a step there is no such moment."""
 
@@ -191,11 +202,37 @@ class Run(Scope):
         self._claims = threading.Lock()  # of its own: a claim on an event loop must not wait for an INSERT
         self._recorded = _Recorded(thread, cell)
         self._random = randomness.snapshot()
+        self._paused: list[Paused] = []
+        self._doubts: dict[str, Paused] = {}
         self._main = _flow()
         self._view = self._last_seen = image
         self._earlier = {q: s for q, s in thread.fold.answers(cell).items() if q[0] == "llm"}
         if eager:
             self._write_started()
+
+    @contextlib.contextmanager
+    def noting_pauses(self) -> Iterator[None]:
+        """A pool, `gather` or a bare `except:` may keep it: then the end of the step raises it again."""
+        try:
+            yield
+        except Paused as stop:
+            self._paused.append(stop)
+            raise
+
+    def refuse_if_paused(self) -> None:
+        """Raise the first of them: nothing that comes after it may change the outside, or end the step."""
+        if self._paused:
+            raise self._paused[0]
+
+    def note_doubt(self, key: str, stop: Paused) -> None:
+        """Raised at the end, if it is in doubt then."""
+        self._doubts[key] = stop
+
+    def _refuse_doubts(self) -> None:
+        effects = self.thread.fold.effects.by_key
+        for key, stop in self._doubts.items():
+            if key in effects and effects[key].standing == "in doubt":
+                raise stop
 
     # ------------------------------------------------------------------ calls
     def claim(self, key: str, *, kind: str = "llm", request: str = "") -> Claim:
@@ -314,6 +351,8 @@ class Run(Scope):
         """
         for callback in list(self._callbacks):
             callback()
+        self.refuse_if_paused()
+        self._refuse_doubts()
         if self._open:
             names = ", ".join(sorted(set(self._open.values())))
             raise CallsInFlight(
@@ -328,7 +367,7 @@ class Run(Scope):
 
     def failed_row(self, error: BaseException) -> Row:
         """The row that says that the body raised."""
-        message, _ = values.redact(str(error)[:500].encode())
+        message = values.hidden(str(error)[:500])
         return Row(
             kind="step",
             phase="failed" if isinstance(error, Exception) else _ENDED.get(type(error), "interrupted"),
@@ -337,7 +376,7 @@ class Run(Scope):
             key=self.key,
             ref_seq=self.started_seq,
             run_seq=self.started_seq,
-            data=json.dumps({"error": type(error).__name__, "message": message.decode(errors="replace")}),
+            data=json.dumps({"error": type(error).__name__, "message": message}),
         )
 
     def restore_random(self, started: Row | None) -> None:

@@ -65,7 +65,9 @@ def approve(message: str, payload: Any = None, *, raise_on_reject: bool = True) 
         Rejected: a person said no.
         ValueNotStorable: the payload has no exact form, or holds a secret.
     """
-    return _question(message, payload).pass_or_pause(raise_on_reject=raise_on_reject)
+    question = _question(message, payload)
+    with question.scope.noting_pauses():
+        return question.pass_or_pause(raise_on_reject=raise_on_reject)
 
 
 @overload
@@ -80,10 +82,11 @@ async def approval(message: str, payload: Any = None, *, raise_on_reject: bool =
     """
     question = _question(message, payload)
     try:
-        gate = question.look()
-        if gate is None or gate.waits:
-            gate = await _decided(question, question.ask())
-        return question.settle(gate, raise_on_reject=raise_on_reject)
+        with question.scope.noting_pauses():
+            gate = question.look()
+            if gate is None or gate.waits:
+                gate = await _decided(question, question.ask())
+            return question.settle(gate, raise_on_reject=raise_on_reject)
     except Rejected:
         raise
     except BaseException:

@@ -46,11 +46,13 @@ def digest_of(arguments: Arguments, namespace: Mapping[str, Any]) -> str:
 
 def text_of(name: str, arguments: Arguments) -> str:
     """The JSON that the journal keeps of a question, for people; short forms where a value has no stored form."""
-    shown = {argument: _shown(argument, value) for argument, value in arguments.items()}
+    shown = {argument: values.hidden_in(_shown(argument, value)) for argument, value in arguments.items()}
     return json.dumps({"function": name, "arguments": shown}, ensure_ascii=False)
 
 
 def _shown(name: str, value: object) -> Any:
+    if values.is_credential_name(name):
+        return fingerprint(value, namespace={}, name=name).summary
     try:
         return json.loads(values.encode({name: value}, limit_bytes=_SHOWN_BYTES).text)[name]
     except (ValueNotStorable, KeyError):

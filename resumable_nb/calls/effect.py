@@ -13,6 +13,7 @@ import json
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -23,7 +24,7 @@ from resumable_nb.calls.courses import Asked, Course, driven, driven_async
 from resumable_nb.calls.family import newest_of_relatives
 from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.calls.rehearsal import Rehearsal, act, check
-from resumable_nb.calls.rules import KEY, EffectRules
+from resumable_nb.calls.rules import KEY, EffectRules, NotAwaited
 from resumable_nb.calls.turns import turn, turn_async
 from resumable_nb.errors import StateError, ThreadTakenOver, UsageError
 from resumable_nb.failpoints import passing
@@ -87,6 +88,7 @@ def effect(
         rules = EffectRules(function, key, lookup, idempotent, errors, verify, approve, rehearsal)
         standing.declare(rules)
         wrapper = functools.wraps(function)(_async_wrapper(rules) if rules.is_async else _sync_wrapper(rules))
+        rules.wrapper = weakref.ref(wrapper)
         wrapper.__signature__ = rules.signature  # type: ignore[attr-defined]  # what `inspect.signature` looks for
         return cast("F", wrapper)
 
@@ -96,12 +98,12 @@ def effect(
 def _sync_wrapper(rules: EffectRules) -> Callable[..., Any]:
     def effect_call(*args: Any, **kwargs: Any) -> Any:
         attempt = Attempt(rules, _running_step(rules), rules.bound(args, kwargs))
-        if rules.approve is not None and not attempt.is_known:
+        if attempt.is_to_be_approved():
             attempt.tell_earlier_receipts()
             from resumable_nb.calls.approval import approve  # the widest imports of this package, seldom needed
 
             attempt = attempt.approved(approve(attempt.question, attempt.payload).payload)
-        with turn(attempt.place):
+        with attempt.noting_pauses(), turn(attempt.place):
             return driven(attempt.course())
 
     return effect_call
@@ -110,14 +112,15 @@ def _sync_wrapper(rules: EffectRules) -> Callable[..., Any]:
 def _async_wrapper(rules: EffectRules) -> Callable[..., Any]:
     async def effect_call(*args: Any, **kwargs: Any) -> Any:
         attempt = Attempt(rules, _running_step(rules), rules.bound(args, kwargs))
-        if rules.approve is not None and not attempt.is_known:
+        if await off_loop(attempt.is_to_be_approved):
             await off_loop(attempt.tell_earlier_receipts)
             from resumable_nb.calls.approval import approval  # as above
 
             answer = await approval(attempt.question, attempt.payload)
             attempt = attempt.approved(answer.payload)
-        async with turn_async(attempt.place):
-            return await driven_async(attempt.course())
+        with attempt.noting_pauses():
+            async with turn_async(attempt.place):
+                return await driven_async(attempt.course())
 
     return effect_call
 
@@ -218,6 +221,8 @@ class Attempt:
         return True
 
     def _check_arguments(self, found: Effect) -> None:
+        if standing.is_another(found, self._rules):
+            raise pauses.other_effect(self, found)
         if found.arguments != self._hash:
             raise pauses.other_arguments(self, found)
 
@@ -229,7 +234,11 @@ class Attempt:
             return (yield from self._give())
         if position == "look up":
             assert self._rules.lookup is not None
-            receipt = yield Asked(partial(self._rules.lookup, self.key), is_ours=False)
+            try:
+                receipt = yield Asked(partial(self._rules.lookup, self.key), is_ours=False)
+            except Exception as error:
+                error.add_note(pauses.no_answer(self))
+                raise
             if receipt is not None and receipt is not False:
                 return (yield from self._record(receipt, how="lookup"))
             yield Asked(self._write_that_it_did_not_happen)
@@ -274,7 +283,7 @@ class Attempt:
         passing("effect.call.before")
         receipt = self._rehearse() if self._rules.ledger else self._rules.function(*args, **kwargs)
         passing("effect.call.after")
-        return receipt
+        return self._rules.not_awaited(receipt)
 
     async def _run_async(self) -> Any:
         args, kwargs = self._arguments_for_the_call()
@@ -292,6 +301,7 @@ class Attempt:
 
     # ------------------------------------------------------------------ rows
     def _start(self) -> None:
+        self._scope.refuse_if_paused()
         self._rules.check_receipt()
         before_live(self._scope)
         self.tell_earlier_receipts()
@@ -339,12 +349,12 @@ class Attempt:
         self._scope.append(self._row("lost", ref_seq=found.started.seq, data={"why": why}))
 
     def _fail(self, error: BaseException, *, began: bool = True) -> None:
-        did_not_happen = not began or isinstance(error, self._rules.not_done)
-        text = f"{type(error).__name__}: {error}"[:_WHY_LENGTH].encode("utf-8", "replace")
-        why = {"why": values.redact(text)[0].decode("utf-8", "replace")}
+        did_not_happen = not began or isinstance(error, (*self._rules.not_done, NotAwaited))
+        why = {"why": values.hidden(f"{type(error).__name__}: {error}"[:_WHY_LENGTH])}
         self._append_outcome(self._row("failed" if did_not_happen else "lost", data=why))
         if not did_not_happen:
             error.add_note(pauses.after_error(self))
+            self._scope.note_doubt(self.key, pauses.went_on(self, error))
 
     def _row(self, phase: str, *, data: dict[str, Any], ref_seq: int | None = None, request: str | None = None) -> Row:
         return Row(
@@ -457,6 +467,21 @@ class Attempt:
         return self._rules.idempotent
 
     # ------------------------------------------------------------------ approval
+    def is_to_be_approved(self) -> bool:
+        """Whether the gate is passed through: not by what was done before anybody wanted to be asked about it."""
+        if self._rules.approve is None or not self.is_known:
+            return self._rules.approve is not None
+        from resumable_nb.asking import Question
+
+        asked = Question.about(self._scope, self.question, self.payload)
+        gate = asked.gate()
+        asked.give_up()
+        return gate is not None and gate.decision is not None and gate.decision.approved
+
+    def noting_pauses(self) -> AbstractContextManager[None]:
+        """While it is called: the step cannot end as if nothing had stopped here."""
+        return self._scope.noting_pauses()
+
     @property
     def question(self) -> str:
         """What a person is asked before it."""

@@ -183,7 +183,7 @@ class FunctionCall:
         self._ended = True
         try:
             if self._started_seq is not None:
-                text = values.redact(why[:_WHY_LENGTH].encode("utf-8", "replace"))[0].decode("utf-8", "replace")
+                text = values.hidden(why[:_WHY_LENGTH])
                 self._scope.append(self._row("failed", data=json.dumps({"why": text})))
         finally:
             self._scope.release(self._key, self._claim.occurrence, kind="call")

@@ -66,6 +66,26 @@ def other_arguments(attempt: Attempt, found: Effect) -> Paused:
     )
 
 
+def other_effect(attempt: Attempt, found: Effect) -> Paused:
+    """The key is another function's."""
+    other = found.started.name
+    return Paused(
+        f"The key `{attempt.key}` belongs to the effect `{other}` (row {found.started.seq}, step "
+        f"`{found.started.step}`), so `{attempt.name}` was not run. One key names one action in a thread and its "
+        f"forks: put what it does into it, such as `{attempt.name}-…`. (If `{attempt.name}` is only its new name: `del "
+        f"{other}`, or restart the kernel, and run this step again.)"
+    )
+
+
+def no_answer(attempt: Attempt) -> str:
+    """A note on the exception that a look-up raised."""
+    return (
+        f"`lookup=` was to say whether `{attempt.name}` with the key `{attempt.key}`, which is in doubt, happened. It "
+        f"was not run again. Run this step again when it can be asked, or say what you found: "
+        f"{_commands(attempt, attempt.thread_id)}"
+    )
+
+
 def gone(attempt: Attempt, found: Effect) -> Paused:
     """`verify=` says no."""
     return Paused(
@@ -85,6 +105,15 @@ def after_error(attempt: Attempt) -> str:
     else:
         then = "the next run stops and asks you. Exceptions that mean that nothing happened belong into `not_done=`"
     return f"Whether `{attempt.name}` ({attempt.key}) happened is in doubt: {then}."
+
+
+def went_on(attempt: Attempt, error: BaseException) -> Paused:
+    """The code of the step went on after it, as if it were known that nothing happened."""
+    return Paused(
+        f"`{attempt.step}` went on after `{attempt.name}` with the key `{attempt.key}` had raised "
+        f"{type(error).__name__}, and cannot end: {after_error(attempt)} Run the step again.",
+        doubts=attempt.doubts(attempt.thread_id),
+    )
 
 
 def _commands(attempt: Attempt, thread_id: str) -> str:

@@ -140,6 +140,7 @@ class Resource(Generic[T]):
             )
             self._failed_for = None if ground is None else weakref.ref(ground)
             raise self._failed from error
+        values.hold(new)
         passing("resource.acquire.after")
         if ground is not None:
             ground.append(self._row("done", self._told(new, ground), started))
@@ -154,7 +155,9 @@ class Resource(Generic[T]):
         if facts is None:
             return {}
         try:
-            return {"facts": json.loads(values.encode(facts(new), path=f"the facts of {self.name}").text)}
+            return {
+                "facts": values.hidden_in(json.loads(values.encode(facts(new), path=f"the facts of {self.name}").text))
+            }
         except ValueNotStorable as error:
             ground.notice(f"resource {self.name!r}: {error}; its facts are left out of the journal")
             return {}
@@ -209,5 +212,4 @@ asks.resources = _probe_used
 
 
 def _clean(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}"[:_WHY_LENGTH]
-    return values.redact(text.encode("utf-8", "replace"))[0].decode("utf-8", "replace")
+    return values.hidden(f"{type(error).__name__}: {error}"[:_WHY_LENGTH])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import inspect
 import types
@@ -20,6 +21,10 @@ T = TypeVar("T")
 KEY = "idempotency_key"
 
 
+class NotAwaited(UsageError):
+    """The function only made what would do it."""
+
+
 @dataclass
 class EffectRules:
     """What the decorator was told, and the function."""
@@ -32,6 +37,7 @@ class EffectRules:
     verify: Callable[[Any], Any] | None
     approve: str | None
     rehearsal: Rehearsal = False
+    wrapper: Callable[[], Any] = lambda: None
 
     def __post_init__(self) -> None:
         self.name = name_of(self.function)
@@ -70,6 +76,24 @@ class EffectRules:
                 f"`{self.name}` is annotated to return {told}, of which no receipt could be stored. It was not run. "
                 "Return plain values that tell what was done, such as an id or the parsed JSON of the answer."
             )
+
+    def not_awaited(self, receipt: Any) -> Any:
+        """What a function without `async` gave: not a coroutine or generator, whose code has not run.
+
+        Raises:
+            NotAwaited: It is one.
+            UsageError: It is a task or future, which may be running.
+        """
+        advice = f"Declare the `async def` itself with @effect and await it, or let `{self.name}` wait for it."
+        if inspect.iscoroutine(receipt) or inspect.isgenerator(receipt):
+            receipt.close()
+        elif not inspect.isasyncgen(receipt):
+            if not inspect.isawaitable(receipt) and not isinstance(receipt, concurrent.futures.Future):
+                return receipt
+            kind = type(receipt).__name__
+            raise UsageError(f"`{self.name}` gave back a {kind} that may still run, and no receipt. {advice}")
+        kind = type(receipt).__name__
+        raise NotAwaited(f"`{self.name}` gave back a {kind}, whose code has not run: nothing was done. {advice}")
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         """The arguments, defaults filled in.

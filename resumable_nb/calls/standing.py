@@ -38,6 +38,13 @@ def declare(rules: EffectRules) -> None:
     _declared[rules.name], _change = rules, _change + 1
 
 
+def is_another(effect: Effect, rules: EffectRules) -> bool:
+    """Whether a row is of another effect that is declared here too; a function under a new name is not another."""
+    name = effect.started.name or ""
+    other = _declared.get(name)
+    return name != rules.name and other is not None and other.wrapper() is not None
+
+
 def needs_person(effect: Effect) -> bool:
     """Whether only a person can say what became of it."""
     rules = _declared.get(effect.started.name or "")

@@ -21,7 +21,7 @@ from resumable_nb.values.classes import resolver
 from resumable_nb.values.codec import dump, root
 from resumable_nb.values.names import write_names
 from resumable_nb.values.reader import Reader
-from resumable_nb.values.secrets import WHY, contains_secret, redact
+from resumable_nb.values.secrets import WHY, contains_secret, hidden, hidden_in, hold, is_credential_name, redact
 from resumable_nb.values.writer import DEFAULT_LIMIT_BYTES, TOO_DEEP, PastLimit, Writer, changed, has_no_form, too_large
 
 __all__ = [
@@ -32,6 +32,10 @@ __all__ = [
     "encode",
     "encode_names",
     "has_no_form",
+    "hidden",
+    "hidden_in",
+    "hold",
+    "is_credential_name",
     "redact",
     "resolver",
 ]

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 WHY = "looks like a credential"
 REDACTED = b"[redacted]"
@@ -93,6 +94,36 @@ def _secrets_of(environment: Mapping[str, str]) -> list[bytes]:
             for ascii_only in (True, False):
                 values.add(json.dumps(value, ensure_ascii=ascii_only)[1:-1].encode("utf-8", "surrogateescape"))
     return sorted(values, key=lambda value: (-len(value), value))
+
+
+_held: set[bytes] = set()
+_HELD_AT_LEAST = 4
+
+
+def hold(value: object) -> None:
+    """Remember the texts in a credential of this process, such as a token that a resource acquired, for `hidden`."""
+    parts = [value]
+    if isinstance(value, Mapping):
+        parts = list(value.values())
+    elif not isinstance(value, str | bytes):
+        parts = list(getattr(value, "__dict__", {}).values())
+    for part in parts:
+        if isinstance(part, str | bytes) and len(part) >= _HELD_AT_LEAST:
+            _held.add(part.encode("utf-8", "replace") if isinstance(part, str) else part)
+
+
+def hidden(text: str) -> str:
+    """A text that only people read, without credentials: those that `redact` finds, and those that are held."""
+    return redact(text.encode("utf-8", "replace"), _held)[0].decode("utf-8", "replace")
+
+
+def hidden_in(shown: Any) -> Any:
+    """The same for all texts in a JSON value."""
+    if isinstance(shown, str):
+        return hidden(shown)
+    if isinstance(shown, list):
+        return [hidden_in(part) for part in shown]
+    return {name: hidden_in(part) for name, part in shown.items()} if isinstance(shown, dict) else shown
 
 
 def redact(body: bytes, extra: Iterable[bytes] = ()) -> tuple[bytes, int]:
