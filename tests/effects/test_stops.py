@@ -180,7 +180,7 @@ def test_a_key_belongs_to_one_effect(db: Path) -> None:
 
     with pytest.raises(Paused, match=r"key `41` belongs to the effect `.*close`.*`.*notify` was not run.*such as"):
         step(db, lambda: (close(41), notify(41)))
-    close = None  # type: ignore[assignment]  # noqa: F841 - what is gone is no other effect
+    close = None  # type: ignore[assignment]  # noqa: F811 - what is gone is no other effect
     assert step(db, lambda: notify(41)) == "closed"
     assert CALLS == ["close"]
 
