@@ -75,7 +75,8 @@ def prepare(case: Case, folder: Path, world: World, *, sample: int, random: int)
     else:
         states = expected_states(dict(baseline.memory.state or {}))
     case.expected = Expected(baseline=baseline, before=baseline, states=states)
-    case.points = plan.sample(plan.points(baseline.legs), sample) if sample else []
+    found = plan.points(baseline.legs)  # of ours many are marked, and always in a sample; `sample` counts the others
+    case.points = plan.sample(found, sample + sum(point.is_marked for point in found)) if sample else []
     case.points += plan.at_random(baseline.legs, random, seed=0)
 
 

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from resumable_nb.errors import StoreLocked, ThreadError
-from resumable_nb.journal import Row, Session, Store
+from resumable_nb.journal import Row, Session, Store, lease
 from tests.journal.others import Other, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -353,3 +353,20 @@ def test_a_session_is_refused_after_a_fork_even_to_read(store: Store, session: S
 
     assert os.waitpid(pid, 0)[1] == 0
     assert session.append(Row(kind="notice")) == [3]
+
+
+def test_who_holds_the_file_idle_lets_go_when_somebody_waits(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that would keep the file open, unused, for minutes closes it for another one that wants to write."""
+    monkeypatch.setattr(lease, "HOLD_S", 600)
+    store._lease.idle_s = 600
+    session.append(Row(kind="notice"))
+    assert store._lease.is_open
+    source = "session = Store.open(args[0], wait_s=60).open_session('other', about={})\nsay(session.head)"
+    with Other(source, store.path) as other:
+        code, said, err = other.end()
+
+    assert code == 0, err
+    assert said == [2]
+    assert session.append(Row(kind="notice"))
