@@ -372,7 +372,8 @@ def _decide(step: str, db: Path, thread: str | None, gate: int | None, **decisio
     from resumable_nb.gates import decide
 
     decided = decide(_store(db), _thread(db, thread), step, gate_seq=gate, **decision)
-    click.echo(f"{decided} is {decided.decision}. Run the notebook again to go on.")
+    then = "Run the notebook again to go on." if decision["approve"] else "Run again, and its step stops and says so."
+    click.echo(f"{decided} is {decided.decision}. {then}")
 
 
 @cli.command()

@@ -66,6 +66,9 @@ def rows_to(
 def report(run: Run) -> list[str]:
     """Lines for the end of a step: notices of its calls, and calls made anew although recorded ones were left."""
     lines, anew = take_notices(run), run.unmatched()
+    if run.resent:
+        were = "1 call was" if run.resent == 1 else f"{run.resent} calls were"
+        lines.append(f"{were} in flight when an earlier run ended, without an answer: made again")
     for request, recorded in anew[:AT_MOST]:
         nearest = differences.nearest(request, recorded)
         if nearest is None:

@@ -221,7 +221,11 @@ def _short(payload: Any) -> str:
 
 def already(gate: Gate) -> AlreadyDecided:
     """Somebody was first."""
-    return AlreadyDecided(f"{gate} was {gate.decision}. That decision stands; nothing was changed.")
+    anew = f"`%resumable fresh {gate.request.step or 'STEP'}`"
+    return AlreadyDecided(
+        f"{gate} was {gate.decision}. That decision stands; nothing was changed. To be asked anew, change what is "
+        f"asked about, or run {anew} in the notebook (it asks models anew, too)."
+    )
 
 
 # ------------------------------------------------------------------------------------------ deciding

@@ -228,7 +228,8 @@ class Resume:
         again, done = sum(went.again.values()), self._calls_before
         calls = "no call had been answered"
         if done:
-            calls = f"of {done:,} call{'s' * (done > 1)} {again:,} done again ({again / done:.0%})"
+            calls = f"{done:,} call{'s' * (done > 1)} had been answered"
+            calls += f", {again:,} done again ({again / done:.0%})" if again else ""
         return Line("going on", f"{self._took_s():,.1f} s after opening; {calls}")
 
     def listen(self, show: Callable[[list[Line], list[Line]], object]) -> None:

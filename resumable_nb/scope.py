@@ -394,7 +394,9 @@ class Run(Scope):
     def unmatched(self) -> list[tuple[str, list[str]]]:
         """Requests that went live although recorded calls were not asked for again, each with what was left over."""
         left = [seq for question, seq in self._earlier.items() if question not in self._claimed]
-        asked = [a.request for a in self._asked if a.question not in self._earlier and a.request]
+        lost = self.thread.fold.was_lost  # it was asked before, and had no answer: that is no other question
+        new = [a for a in self._asked if a.request and not lost(self.cell, a.question)]
+        asked = [a.request for a in new if a.question not in self._earlier]
         if not left or not asked:
             return []
         requests = self.thread.requests(left)

@@ -87,7 +87,7 @@ def resume_panel(found: Summary, resume: Sequence[Line] = ()) -> Panel:
     done = found.named("done")
     if done:
         names = ", ".join(f"`{step.name}`" for step in done)
-        lines.append(f"done: {names} ({found.spent} will not be spent again)")
+        lines.append(f"done: {names} ({found.spent}, not spent again unless what they depend on has changed)")
     lines += [str(step) for step in found.named("unfinished")]
     if left := found.named("not done"):
         lines.append("to do: " + ", ".join(f"`{step.name}`" for step in left))

@@ -104,7 +104,7 @@ def test_the_resume_panel_says_where_the_work_stands() -> None:
     assert text.startswith("Thread t: checkpoint 9 of 2024-05-01 ")
     for words in (
         "query: why?",
-        "done: `plan`, `search` (41 LLM calls, 12,300 tokens, 2 min 10 s will not be spent again)",
+        "done: `plan`, `search` (41 LLM calls, 12,300 tokens, 2 min 10 s, not spent again unless what they depend on has changed)",
         "`research`, unfinished: 17 calls answered, 17 findings so far",
         "to do: `report`",
         "✓  outside    token renewed",

@@ -92,7 +92,7 @@ def test_the_panel_shows_each_part_of_a_resume_in_its_order(nb: Screen) -> None:
     assert "… outside `desk` will be probed before the next new call" in first
     assert "… going on with the first new call" in first
     assert "✓ outside `desk` was acquired again (not held by this process)" in panel(shown)
-    assert "s after opening; of 1 call 0 done again (0%)" in panel(shown)
+    assert "s after opening; 1 call had been answered" in panel(shown)
     assert len(lines(nb, "asked")) == 2
     ((done, again, share, ms, data),) = rows(
         nb, "SELECT calls_done, calls_again, share, duration_ms, data FROM recoveries"

@@ -127,7 +127,7 @@ def test_a_resume_is_told_line_by_line_and_stands_in_the_output(notebook):
     told = [line for line in said if line.startswith("resume:")]
     assert [line.split(":")[1] for line in told] == [" checkpoint", " context", " going on"]
     assert said.index(told[1]) < said.index(told[2]) - 1
-    assert told[2].endswith("of 1 call 0 done again (0%)")
+    assert told[2].endswith("1 call had been answered")
     assert "✓  going on" in panel
 
 
