@@ -221,7 +221,7 @@ def verify(notebook: Path, **options: Any) -> int:
 @_DB
 @click.option("--thread", metavar="ID", envvar="RESUMABLE_NB_THREAD", help="Show the steps of this thread.")
 def status(db: Path, thread: str | None) -> None:
-    """Show the threads of a store, or the steps of one thread."""
+    """Show the threads of a store, or the steps of one thread; and what waits for a person, with what answers it."""
     if thread is None:
         found = _rows(
             _store(db),
@@ -235,6 +235,20 @@ def status(db: Path, thread: str | None) -> None:
             [_thread(db, thread)],
         )
     click.echo(table(*found))
+    for line in _waiting(db, thread):
+        click.echo(line)
+
+
+def _waiting(db: Path, thread: str | None) -> list[str]:
+    """What a person can answer: in a thread, or in all."""
+    from resumable_nb.pending import waiting
+
+    query = (
+        "SELECT DISTINCT thread_id FROM (SELECT thread_id FROM approvals WHERE phase = 'waiting' "
+        "UNION SELECT thread_id FROM effects WHERE phase = 'in doubt') ORDER BY 1"
+    )
+    threads = [str(row[0]) for row in _rows(_store(db), query)[1]]
+    return [line for name in threads if thread in (None, name) for line in waiting(_store(db), name)]
 
 
 @cli.command()
@@ -370,8 +384,12 @@ def reject(step: str, *, db: Path, thread: str | None, comment: str, gate: int |
 
 def _decide(step: str, db: Path, thread: str | None, gate: int | None, **decision: Any) -> None:
     from resumable_nb.gates import decide
+    from resumable_nb.pending import about
 
-    decided = decide(_store(db), _thread(db, thread), step, gate_seq=gate, **decision)
+    name = _thread(db, thread)
+    decided = decide(_store(db), name, step, gate_seq=gate, **decision)
+    for line in about(decided, _store(db), name):
+        click.echo(line)
     then = "Run the notebook again to go on." if decision["approve"] else "Run again, and its step stops and says so."
     click.echo(f"{decided} is {decided.decision}. {then}")
 

@@ -32,7 +32,8 @@
         ├── NoModel                          no model is configured, and none is embedded
         └── AnswerRejected (ValueError)      the model's answer does not have the form that was asked for
 
-`Paused` is not in this tree: it is a `BaseException`, so that `except Exception` in a notebook cannot swallow it.
+`Paused` and its `Blocked` are not in this tree: they are `BaseException`, so that `except Exception` in a notebook
+cannot swallow them.
 """
 
 from __future__ import annotations
@@ -236,3 +237,7 @@ class Paused(_OneBlock):
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]  # one line without colour: front ends put it on a ground of their own
+
+
+class Blocked(Paused):
+    """The step cannot go on, and no decision would help: it has failed. The message says what to do."""

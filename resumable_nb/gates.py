@@ -315,6 +315,18 @@ def _decision_data(gate: Gate, *, approve: bool, comment: str, payload: str | No
     return data
 
 
+def asked_about(gate: Gate, state: str = "") -> str:
+    """What a person says yes or no to: the payload; without one, the inputs of the cell and the state as it is now."""
+    if gate.editable:
+        return payloads.shown(gate.payload)
+    inputs = {name: facts["value"] for name, facts in gate.payload.get("inputs", {}).items() if facts}
+    lines = ["It holds for the code of this cell, its inputs and the state as it is now."]
+    if "code" not in gate.payload:
+        lines = ["It holds for the state as it is now."]
+    lines += [f"{name} = {value}" for name, value in inputs.items()]
+    return "\n".join([*lines, "", state]).rstrip()
+
+
 def how_to_decide(gate: Gate, *, store: Store, thread_id: str) -> str:
     """The commands that decide about this gate, and about no later one of the same step: said twice, they tell so."""
     where = f"--thread {shlex.quote(thread_id)} --db {shlex.quote(str(store.path))} --gate {gate.seq}"

@@ -146,6 +146,17 @@ def _text_of(receipt: Any) -> str:
 
 
 # ------------------------------------------------------------------------------------------ settling by a person
+def called(effect: Effect) -> str:
+    """The call, for people; of one that was done, its receipt."""
+    asked: dict[str, Any] = json.loads(effect.started.request or "{}")
+    arguments = ", ".join(f"{n}={_value(v)}" for n, v in asked.get("arguments", {}).items())
+    return f"{asked.get('function', effect.started.name)}({arguments})"
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)
+
+
 @dataclass(frozen=True)
 class Doubt:
     """An effect that a person is asked about.

@@ -31,7 +31,10 @@ from nbclient.util import ensure_async
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from resumable_nb.document import Document
+from resumable_nb.errors import ResumableError
+from resumable_nb.journal import Store
 from resumable_nb.parameters import inject
+from resumable_nb.pending import about, waiting_gates
 from resumable_nb.spending import Spending
 from resumable_nb.terminal import counted, plain
 
@@ -382,6 +385,8 @@ class _Runner:
         ended = await self._all_kernels()
         if self.spending.is_behind:
             await self._read_stores()
+        if ended.outcome == "waiting":
+            ended = replace(ended, message="\n".join([ended.message, *self._asked()]))
         calls, tokens = self.spending.total
         return replace(ended, calls=calls, tokens=tokens)
 
@@ -506,6 +511,16 @@ class _Runner:
         """What a kernel could not tell. A verifier wants the store as the kernel left it."""
         if self.look is None:
             await asyncio.to_thread(self.spending.read)
+
+    def _asked(self) -> list[str]:
+        """What is to be approved, of each gate that waits in the threads of this run."""
+        lines = []
+        for path, thread_id in self.spending.by_thread:
+            with contextlib.suppress(ResumableError):  # the message has the command that tells it
+                store = Store.open(Path(path), create=False)
+                for gate in waiting_gates(store, thread_id):
+                    lines += [f"{gate} asks about:", *about(gate, store, thread_id)]
+        return lines
 
     def _tell_resume(self) -> None:
         """Say what is new in the panels that follow a resume."""

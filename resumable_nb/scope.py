@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from resumable_nb import randomness, values
 from resumable_nb.cells import Cell, Spent
-from resumable_nb.errors import CallsInFlight, Paused, StateError, ValueNotStorable
+from resumable_nb.errors import Blocked, CallsInFlight, Paused, StateError, ValueNotStorable
 from resumable_nb.journal import Row
 from resumable_nb.state.model import AFTER_UPDATE
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from resumable_nb.state import Image
     from resumable_nb.thread import Thread
 
-_ENDED: dict[type[BaseException], str] = {Paused: "waiting"}
+_ENDED: dict[type[BaseException], str] = {Paused: "waiting", Blocked: "failed"}
 COMPLETING = ("done", "failed", "partial", "interrupted", "lost")
 
 

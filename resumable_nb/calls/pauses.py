@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from resumable_nb.errors import Paused
+from resumable_nb.errors import Blocked, Paused
 
 if TYPE_CHECKING:
     from resumable_nb.calls.effect import Attempt
@@ -27,7 +27,7 @@ def in_doubt(attempt: Attempt, found: Effect, thread_id: str) -> Paused:
     )
 
 
-def elsewhere(attempt: Attempt, found: Effect, thread_id: str) -> Paused:
+def elsewhere(attempt: Attempt, found: Effect, thread_id: str) -> Blocked:
     """A fork has it in hand."""
     when = f"{found.started.ts:%Y-%m-%d %H:%M} UTC"
     if found.standing == "happened":
@@ -35,7 +35,7 @@ def elsewhere(attempt: Attempt, found: Effect, thread_id: str) -> Paused:
     else:
         became = "has not ended: it runs now, or its process died"
         then = f"Run its step in {thread_id!r} first, then this one again."
-    return Paused(
+    return Blocked(
         f"`{attempt.name}` with the key `{attempt.key}` has started in thread {thread_id!r}, a fork of the same "
         f"research, at {when} and {became}. It was not run here. {then}"
     )
@@ -50,26 +50,26 @@ def may_still_run(attempt: Attempt, opener: Opener, thread_id: str) -> Paused:
     else:
         lives = f"started by {opener.told}, which still runs and may be doing it now"
         then = "Wait for it to end, or end that process: restart that kernel. Then"
-    return Paused(
-        f"`{attempt.name}` with the key `{attempt.key}` was {lives}. It was not run here. {then} run this step again.",
-        doubts=attempt.doubts(thread_id) if opener.runs_elsewhere is None else (),
+    told = (
+        f"`{attempt.name}` with the key `{attempt.key}` was {lives}. It was not run here. {then} run this step again."
     )
+    return Blocked(told) if opener.runs_elsewhere else Paused(told, doubts=attempt.doubts(thread_id))
 
 
-def other_arguments(attempt: Attempt, found: Effect) -> Paused:
+def other_arguments(attempt: Attempt, found: Effect) -> Blocked:
     """The key is taken."""
     state = {"happened": "it happened", "did not happen": "it did not happen"}.get(found.standing, "it is in doubt")
-    return Paused(
+    return Blocked(
         f"The key `{attempt.key}` of `{attempt.name}` was used before with other arguments (row {found.started.seq}, "
         f"step `{found.started.step}`; {state}). Nothing was run. If this is another action, make its key another one, "
         "of all the arguments that tell it apart; if it is the same one, call it with the arguments of then."
     )
 
 
-def other_effect(attempt: Attempt, found: Effect) -> Paused:
+def other_effect(attempt: Attempt, found: Effect) -> Blocked:
     """The key is another function's."""
     other = found.started.name
-    return Paused(
+    return Blocked(
         f"The key `{attempt.key}` belongs to the effect `{other}` (row {found.started.seq}, step "
         f"`{found.started.step}`), so `{attempt.name}` was not run. One key names one action in a thread and its "
         f"forks: put what it does into it, such as `{attempt.name}-…`. (If `{attempt.name}` is only its new name: `del "

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resumable_nb.errors import AlreadyDecided, ResumableError
 from resumable_nb.notebook.panels import Panel, escape, when
 from resumable_nb.notebook.shown import BOX, LINES, TEXT, Shown, old_note
+from resumable_nb.receipts import called
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from resumable_nb.receipts import Doubt, Effect
-
-_INDENT = 2
 
 
 class DoubtPanel:
@@ -90,17 +89,6 @@ def words(effect: Effect) -> tuple[str, str]:
     if effect.facts.get("gone"):
         return "Shall this be done again?", f"{what} and done. verify= says that it does not stand any more."
     return "Did this happen?", f"{what}. Nobody knows whether it happened. Look outside, then say what you found."
-
-
-def called(effect: Effect) -> str:
-    """The call, for people; of one that was done, its receipt."""
-    asked: dict[str, Any] = json.loads(effect.started.request or "{}")
-    arguments = ", ".join(f"{n}={_value(v)}" for n, v in asked.get("arguments", {}).items())
-    return f"{asked.get('function', effect.started.name)}({arguments})"
-
-
-def _value(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=_INDENT if isinstance(value, dict | list) else None)
 
 
 def show(shell: InteractiveShell, doubt: Doubt, *, is_headless: bool, then: Callable[[], object]) -> DoubtPanel | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from resumable_nb import payloads
 from resumable_nb.errors import AlreadyDecided, Misfit, ResumableError, StoreLocked
-from resumable_nb.gates import Gate, decide, how_to_decide
+from resumable_nb.gates import Gate, asked_about, decide, how_to_decide
 from resumable_nb.notebook.editor import Part, editor_of
 from resumable_nb.notebook.panels import Panel, escape
 from resumable_nb.notebook.shown import BOX, LINES, TEXT, Shown, old_note
@@ -48,7 +48,7 @@ class GatePanel:
         self.on_end: Callable[[str], object] = lambda _: None
         waits = f"<b>{escape(gate.message)}</b><div>{escape(gate.name)} waits for a decision.</div>"
         self.title = widgets.HTML(f'<div style="{LINES}">{waits}</div>')
-        self.payload = widgets.HTML(f'<pre style="{TEXT}">{escape(_asked_about(question, gate))}</pre>')
+        self.payload = widgets.HTML(f'<pre style="{TEXT}">{escape(asked_about(gate, question.state))}</pre>')
         self.editor: Part | None = None
         self.comment = widgets.Text(
             placeholder="Comment (the step and the model can read it)", layout={"width": "auto"}
@@ -166,7 +166,7 @@ class GateDesk:
         thread = question.scope.thread
         how = how_to_decide(gate, store=thread.store, thread_id=thread.thread_id)
         magic = f"%resumable approve {json.dumps(gate.name, ensure_ascii=False)} --gate {gate.seq}"
-        lines = [gate.message, *_asked_about(question, gate).splitlines(), f"Decide with {how} or `{magic}`"]
+        lines = [gate.message, *asked_about(gate, question.state).splitlines(), f"Decide with {how} or `{magic}`"]
         return Panel(f"{gate.name} waits for a decision", lines)
 
     async def decided(self, question: Question) -> None:
@@ -206,18 +206,6 @@ class GateDesk:
             self._waiting -= 1
             if not self._waiting:
                 self._undo()
-
-
-def _asked_about(question: Question, gate: Gate) -> str:
-    """What a person says yes or no to: the payload; without one, the inputs of the cell and the state as it is now."""
-    if gate.editable:
-        return payloads.shown(gate.payload)
-    inputs = {name: facts["value"] for name, facts in gate.payload.get("inputs", {}).items() if facts}
-    lines = ["It holds for the code of this cell, its inputs and the state as it is now."]
-    if "code" not in gate.payload:
-        lines = ["It holds for the state as it is now."]
-    lines += [f"{name} = {value}" for name, value in inputs.items()]
-    return "\n".join([*lines, "", question.state]).rstrip()
 
 
 def _nothing() -> None:

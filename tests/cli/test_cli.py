@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -17,6 +18,7 @@ import pytest
 
 import resumable_nb
 from resumable_nb.cli import main
+from resumable_nb.errors import Paused
 from resumable_nb.journal import Row, Store
 
 CODE = nbformat.v4.new_code_cell
@@ -267,3 +269,38 @@ def test_doctor_rebuilds_a_store_with_foreign_code(tmp_path: Path) -> None:
     assert "nothing is the matter" in again.stdout
     with resumable_nb.open("t", db=store, say=lambda line: None) as thread:
         assert thread.state.findings == ["f"]
+
+
+def test_what_is_to_be_approved_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` has a block per gate and per effect in doubt, with the command that answers; `approve` says to what."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"line {number}" for number in range(1, 31)]
+
+    def send(state: resumable_nb.ResearchState) -> None:
+        resumable_nb.approve("Send it?", {"to": "ann", "text": lines})
+
+    @resumable_nb.effect(key="close-{n}")
+    def close(n: int) -> None:
+        raise OSError("broken off")
+
+    with resumable_nb.open("t", db="research.duckdb", query="q", say=lambda line: None) as thread:
+        with contextlib.suppress(Paused):
+            thread.step("send", send)
+        with contextlib.suppress(OSError):
+            thread.step("close", lambda state: close(7))
+    thread.store.close()
+    status, rest = said("status"), "SELECT payload FROM approvals WHERE thread_id = 't'"
+
+    gate = next(line for line in status.splitlines() if line.startswith("`send` (Send it?) waits for a decision: "))
+    assert "`resumable-nb approve send --thread t --db" in gate
+    assert '"to": "ann"' in status
+    assert "line 17" in status
+    assert "line 25" not in status
+    assert "… 15 more lines; all of it: `resumable-nb sql" in status
+    assert rest in status
+    assert (
+        "`close` with the key `close-7` in step `close` is in doubt: `resumable-nb settle close-7 --thread t" in status
+    )
+    assert "close(n=7)" in status
+    assert '"to": "ann"' in said("approve", "send")
+    assert "waits for a decision" not in said("status", "--thread", "t")

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import resumable_nb
 from resumable_nb import effect
 from resumable_nb.cli import cli
-from resumable_nb.errors import AlreadyDecided, NotAsked, Paused, ThreadTakenOver, UsageError
+from resumable_nb.errors import AlreadyDecided, Blocked, NotAsked, Paused, ThreadTakenOver, UsageError
 from resumable_nb.journal import Store
 from resumable_nb.receipts import settle
 from tests.effects.ledger import CALLS, note
@@ -187,7 +187,7 @@ def test_one_key_with_other_arguments_stops(db: Path) -> None:
     close = closing()
     broken_off(db, lambda: close(1, "yes"))
 
-    with pytest.raises(Paused, match=r"`close-1` of `close` was used before with other arguments .*it happened"):
+    with pytest.raises(Blocked, match=r"`close-1` of `close` was used before with other arguments .*it happened"):
         step(db, lambda: close(1, "no"))
     assert len(CALLS) == 1
 
@@ -276,7 +276,7 @@ def test_a_fork_that_begins_it_at_the_same_time_is_seen(db: Path) -> None:
 
     held = resource("r", acquire=lambda: "token", probe=probe)
     broken_off(db, held.get)
-    with pytest.raises(Paused, match=r"in thread 'f'.* was done there meanwhile"):
+    with pytest.raises(Blocked, match=r"in thread 'f'.* was done there meanwhile"):
         step(db, lambda: closing()(1))
 
     assert step(db, lambda: closing()(1)) == "done in the fork"

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from resumable_nb.errors import UsageError
+from resumable_nb.journal import Store
 from resumable_nb.runner import run_notebook
 
 CODE, TEXT = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
@@ -196,6 +197,30 @@ def test_a_step_that_waits_for_a_person_gives_exit_code_3(notebook):
     assert (run.outcome, run.exit_code) == ("waiting", 3)
     assert "`send` waits: resumable-nb approve send" in run.message
     assert printed(run.output)[1] == ""
+
+
+def test_what_is_to_be_approved_is_in_the_message(notebook):
+    """Exit code 3 shows the payload of the gate beside the command that answers."""
+    opening = "%load_ext resumable_nb\n%resumable open t"
+    ask = "%%resumable send\nfrom resumable_nb import approve\napprove('Send it?', {'to': 'ann'})"
+    run = run_notebook(notebook(opening, ask))
+
+    assert run.exit_code == 3
+    assert "resumable-nb approve send" in run.message
+    assert '`send` (Send it?) asks about:\n    {\n      "to": "ann"\n    }' in run.message
+
+
+def test_what_nobody_can_decide_is_a_failure(notebook):
+    """An effect's key that was used with other arguments waits for no decision: exit code 1, here and in the store."""
+    close = "from resumable_nb import effect\n@effect(key='k')\ndef close(n): return n"
+    opening = "%load_ext resumable_nb\n%resumable open t"
+    run = run_notebook(notebook(opening, close, "%%resumable s\nclose(1)\nclose(2)"))
+    store = Store.open(run.output.with_name("research.duckdb"), create=False)
+
+    assert run.exit_code == 1
+    assert "was used before with other arguments" in run.message
+    assert store.rows("SELECT phase FROM steps")[1] == [("failed",)]
+    store.close()
 
 
 @pytest.mark.parametrize("wait", ["time.sleep(60)", "await asyncio.sleep(60)"])
