@@ -14,6 +14,7 @@ Python literals, so that nothing in them is ever executed.
 
 from __future__ import annotations
 
+import difflib
 import json
 import keyword
 import re
@@ -78,15 +79,21 @@ def inject(notebook: Any, values: Mapping[str, object], say: Callable[[str], Non
     """Put the values into a cell after the one tagged `parameters`, in place of one that an earlier run put there.
 
     Without a tagged cell, the values come first in the notebook, and that is said.
+
+    Raises:
+        UsageError: a cell is tagged, and no cell with code has a name that is given: it is misspelt.
     """
     cells = [cell for cell in notebook.cells if not _tagged(cell, INJECTED)]
     tagged = [index for index, cell in enumerate(cells) if _tagged(cell, TAG)]
     if not tagged:
         say("no cell is tagged `parameters`: the values of -p come first in the notebook")
-    text = "".join(cell.source for cell in cells)
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     for name in values:
-        if not re.search(rf"\b{re.escape(name)}\b", text):
-            say(f"-p {name}: no cell of the notebook has that name")
+        if not re.search(rf"\b{re.escape(name)}\b", code):
+            told = f"-p {name}: no cell of the notebook has that name"
+            if tagged:
+                raise UsageError(f"{told}. {_instead(name, cells[tagged[0]].source)}")
+            say(told)
     lines = ["# Parameters", *(f"{name} = {value!r}" for name, value in values.items())]
     injected = type(notebook)(
         id=INJECTED,  # the same in every run: the thread knows the cell by it
@@ -98,6 +105,14 @@ def inject(notebook: Any, values: Mapping[str, object], say: Callable[[str], Non
     )
     cells.insert(tagged[0] + 1 if tagged else 0, injected)
     notebook.cells = cells
+
+
+def _instead(name: str, source: str) -> str:
+    """The parameters that the tagged cell sets, and the one of them that was probably meant."""
+    known = list(dict.fromkeys(re.findall(r"^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", source, re.MULTILINE)))
+    near = difflib.get_close_matches(name, known, n=1) or [k for k in known if k.lower() == name.lower()]
+    meant = f"Did you mean {near[0]}? " if near else ""
+    return f"{meant}The cell tagged `{TAG}` sets {', '.join(known) or 'nothing'}."
 
 
 def _tagged(cell: Any, tag: str) -> bool:

@@ -50,7 +50,7 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["a", "ß", "名", "_x"]), JSON, min_size=1))
 def test_values_arrive_unchanged_and_nothing_in_them_is_executed(values):
     """After IPython's transformations the injected cell binds exactly the values, whatever text they hold."""
-    document = notebook(tagged("parameters"))
+    document = notebook(CODE("a = ß = 名 = _x = 0", metadata={"tags": ["parameters"]}))
     inject(document, values, print)
     namespace: dict = {"__builtins__": {}}
     exec(TransformerManager().transform_cell(document.cells[1].source), namespace)
@@ -86,6 +86,30 @@ def test_without_a_tagged_cell_the_values_come_first_and_it_is_said():
 
     assert document.cells[0].source == f"# Parameters\nn = {math.pi!r}"
     assert "no cell is tagged `parameters`" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("KIL", "Did you mean KILL? "), ("kill", "Did you mean KILL? "), ("x", "")]
+)
+def test_a_misspelt_name_is_refused_where_a_cell_is_tagged(name, meant):
+    """The message has the nearest parameter; a name that only another cell of code has is none."""
+    parameters = CODE("KILL: bool = True\nn = 1", metadata={"tags": ["parameters"]})
+    document = notebook(TEXT(f"Give {name}."), parameters, CODE("print(KILL, other)"))
+    inject(document, {"other": 1}, print)
+
+    with pytest.raises(UsageError) as refused:
+        inject(document, {name: False}, print)
+    told = f"-p {name}: no cell of the notebook has that name. {meant}The cell tagged `parameters` sets KILL, n."
+    assert str(refused.value) == told
+
+
+def test_without_a_tagged_cell_a_new_name_is_only_told():
+    """As papermill does, it is put in; the person learns that no cell has it."""
+    document, said = notebook(CODE("print(n)")), []
+    inject(document, {"m": 1}, said.append)
+
+    assert document.cells[0].source == "# Parameters\nm = 1"
+    assert said[1] == "-p m: no cell of the notebook has that name"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "1a", "class", "a.b", "a=1"])
