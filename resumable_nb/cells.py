@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from resumable_nb.fingerprint import Code, Facts, analyse
+from resumable_nb.terminal import counted
 
 Origin = Literal["runner", "front end", "file", "execution"]
 STATE = "state"
@@ -86,7 +87,7 @@ class Spent:
 
     def __str__(self) -> str:
         tokens = self.input_tokens + self.output_tokens
-        calls = f"{self.calls:,} LLM call{'s' * (self.calls != 1)}, {tokens:,} tokens, " if self.calls else ""
+        calls = f"{counted(self.calls, 'LLM call')}, {counted(tokens, 'token')}, " if self.calls else ""
         return calls + duration(self.ms)
 
 

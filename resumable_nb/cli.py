@@ -16,7 +16,7 @@ import click
 
 from resumable_nb import __version__
 from resumable_nb.errors import ResumableError, ThreadNotFound, UsageError
-from resumable_nb.terminal import one_line, plain, table
+from resumable_nb.terminal import counted, one_line, plain, table
 
 if TYPE_CHECKING:
     from resumable_nb.journal import Store
@@ -333,7 +333,7 @@ def doctor(db: Path, *, rebuild: bool, without_log: bool) -> int:
         raise UsageError(f"There is no store at {db}.")
     found = repair.examine(db)
     for name, count in sorted(found.rows.items()):
-        click.echo(f"thread {plain(name)}: {count} rows can be read")
+        click.echo(f"thread {plain(name)}: {counted(count, 'row')} can be read")
     for trouble in found.troubles:
         click.echo(plain(trouble), err=True)
     if not rebuild:
@@ -342,9 +342,8 @@ def doctor(db: Path, *, rebuild: bool, without_log: bool) -> int:
     target = db.with_name(f"{db.name}.rebuilt")
     copied = repair.rebuild(db, target, with_log=not without_log)
     kept = repair.put_in_place(db, target)
-    click.echo(
-        f"{copied} rows are in a clean store at {db}; what was there is kept as {', '.join(k.name for k in kept)}"
-    )
+    rows = f"{counted(copied, 'row')} {'is' if copied == 1 else 'are'} in a clean store at {db}"
+    click.echo(f"{rows}; what was there is kept as {', '.join(k.name for k in kept)}")
     return 0
 
 

@@ -8,6 +8,7 @@ from resumable_nb import differences
 from resumable_nb.asking import closing
 from resumable_nb.fingerprint import Facts
 from resumable_nb.journal import Row
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from resumable_nb.cells import Cell
@@ -76,7 +77,7 @@ def report(run: Run) -> list[str]:
         what = "; ".join(differences.describe_difference(recorded[nearest], request)) or "it was asked more often"
         lines.append(f"a call was made anew because it differs from the recorded one: {what}")
     if len(anew) > AT_MOST:
-        lines.append(f"{len(anew) - AT_MOST} more calls were made anew")
+        lines.append(f"{counted(len(anew) - AT_MOST, 'more call')} made anew")
     return lines
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from resumable_nb.errors import StateMismatch, UsageError
-from resumable_nb.terminal import one_line, table
+from resumable_nb.terminal import counted, one_line, table
 
 THREAD, NOTEBOOK, STORE, REPORT = "quickstart", "01_quickstart.ipynb", "research.duckdb", "report.md"
 _KILL = "http.receive.after:4"  # the third question of the research is answered; its findings are not yet in the state
@@ -173,7 +173,7 @@ def _recovery(folder: Path) -> Recovery | None:
 
 
 def _shown(folder: Path, findings: list[tuple[Any, ...]], *, restarts: int, took_s: float) -> list[str]:
-    lines = [f"Done in {took_s:.0f} s with {restarts} restart{'s' * (restarts != 1)}.", ""]
+    lines = [f"Done in {took_s:.0f} s with {counted(restarts, 'restart')}.", ""]
     recovery = _recovery(folder)
     if recovery is not None:
         facts = [
@@ -185,7 +185,7 @@ def _shown(folder: Path, findings: list[tuple[Any, ...]], *, restarts: int, took
         ]
         lines += [table(["after the crash", ""], facts), ""]
     lines += [
-        f"SELECT … FROM findings   ({len(findings)} rows; each quotation checked word for word in its source)",
+        f"SELECT … FROM findings   ({counted(len(findings), 'row')}; each checked word for word in its source)",
         table(["question", "quote", "source"], [row[:3] for row in findings], width=45),
         "",
         f"Left in {folder}:",

@@ -6,6 +6,7 @@ import shlex
 import textwrap
 from typing import TYPE_CHECKING
 
+from resumable_nb import payloads
 from resumable_nb.gates import Gate, Gates, asked_about, how_to_decide
 from resumable_nb.receipts import called, folded
 from resumable_nb.terminal import counted, one_line, plain
@@ -42,12 +43,15 @@ def waiting(store: Store, thread_id: str) -> list[str]:
 
 
 def about(gate: Gate, store: Store, thread_id: str) -> list[str]:
-    """What a gate asks about, as its panel shows it; of a long one the beginning, and the command that shows all."""
+    """What a gate asks about, or what an edit made of it, as its panel shows it; and how to see all of a long one."""
     thread = "'" + thread_id.replace("'", "''") + "'"
     query = f"SELECT payload FROM approvals WHERE thread_id = {thread} AND seq = {gate.seq}"  # noqa: S608 - shown
     if not gate.editable:
         query = f"SELECT * FROM state_at({thread}, {gate.seq})"  # noqa: S608 - shown
-    return _bounded(asked_about(gate), query, store, always=not gate.editable)
+    text = asked_about(gate)
+    if gate.decision is not None and gate.decision.edited:
+        text, query = payloads.shown(gate.decision.payload), query.replace("payload", "approved_payload", 1)
+    return _bounded(text, query, store, always=not gate.editable)
 
 
 def _bounded(text: str, query: str, store: Store, *, always: bool = False) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from resumable_nb import fingerprint
 from resumable_nb.cells import STATE
 from resumable_nb.names import DEFINED
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from resumable_nb.cells import Cell, Record
@@ -37,7 +38,7 @@ def why_it_runs(fold: Fold, cell: Cell, before: Facts_, found: Record | None, re
         lines.append("runs again: " + "; ".join(differences(cell, before, last) or other))
     answered = len(fold.answers(cell))
     if answered and any(row.cell_id == cell.cell_id for row in fold.latest_started()):
-        calls = "1 call was" if answered == 1 else f"{answered} calls were"
+        calls = f"{counted(answered, 'call')} {'was' if answered == 1 else 'were'}"
         lines.append(f"unfinished: {calls} answered; asked in the same words, they are free")
     return lines
 

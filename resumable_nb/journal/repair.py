@@ -18,6 +18,7 @@ import duckdb
 from resumable_nb.errors import StoreError, StoreUntrusted
 from resumable_nb.journal import files, reading, rows, schema, troubles, trust
 from resumable_nb.journal.lease import Lease
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +74,9 @@ def _examine(path: Path, told: list[str]) -> Report:
                 told.append(str(error))
         sql = "SELECT thread_id, count(*), max(seq) FROM store.main.journal GROUP BY thread_id ORDER BY thread_id"
         found = con.execute(sql).fetchall()
-    told += [f"Thread {name!r} has {count} of {newest} rows" for name, count, newest in found if count != newest]
+    told += [
+        f"Thread {name!r} has {count} of {counted(newest, 'row')}" for name, count, newest in found if count != newest
+    ]
     return Report({name: count for name, count, _ in found}, told, "rebuild" if told else "")
 
 

@@ -16,6 +16,7 @@ from resumable_nb.errors import StoreDamaged, StoreReplaced, ThreadError, Thread
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import processes, rows
 from resumable_nb.journal.rows import Place, Row
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -230,15 +231,15 @@ class Session:
         if self.head and (not marks or marks[0][0] != self.head):
             (newest,) = con.execute(_NEWEST, [thread_id]).fetchall()[0]
             raise StoreReplaced(
-                f"{path} has {newest} rows of thread {thread_id!r}, but this session had stored {self.head}: an older "
-                "copy was put back. Nothing was written over. Put the newer file back; or restart the kernel to go on "
-                "from the older one"
+                f"{path} has {counted(newest, 'row')} of thread {thread_id!r}, but this session had stored "
+                f"{self.head}: an older copy was put back. Nothing was written over. Put the newer file back; or "
+                "restart the kernel to go on from the older one"
             )
         if self.head and self._seen and marks[0] != self._seen:
             raise StoreReplaced(
-                f"{path} has {marks[-1][0]} rows of thread {thread_id!r}, but row {self.head} is not the one that "
-                "this session stored: another copy was put in its place. Nothing was written over. Put the file back; "
-                "or restart the kernel to go on from this one"
+                f"{path} has {counted(marks[-1][0], 'row')} of thread {thread_id!r}, but row {self.head} is not the "
+                "one that this session stored: another copy was put in its place. Nothing was written over. Put the "
+                "file back; or restart the kernel to go on from this one"
             )
         if marks and marks[-1][0] - marks[0][0] + 1 != len(marks):
             raise missing_rows(path, thread_id, marks[-1][0])

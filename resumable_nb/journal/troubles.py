@@ -16,6 +16,7 @@ from resumable_nb.errors import (
     StoreUnwritable,
 )
 from resumable_nb.journal import files
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,9 +130,9 @@ def rows_missing(path: Path, found: int, expected: int) -> StoreDamaged:
     wal = files.wal_path(path)
     what = f"{wal.name} was cut off" if wal.exists() else f"an older copy was put back, or {wal.name} was removed"
     return StoreDamaged(
-        f"{path} has {found} rows, but {expected} were stored in it: {what}. Nothing was changed. Put the newest copy "
-        f"(and its .wal) back; {_DOCTOR.format(path=path)}. To go on with the {found} rows on purpose, copy both files "
-        f"aside and delete {files.witness_path(path).name}"
+        f"{path} has {counted(found, 'row')}, but {expected} were stored in it: {what}. Nothing was changed. Put the "
+        f"newest copy (and its .wal) back; {_DOCTOR.format(path=path)}. To go on with the {counted(found, 'row')} on "
+        f"purpose, copy both files aside and delete {files.witness_path(path).name}"
     )
 
 

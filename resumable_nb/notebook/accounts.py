@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.cells import Spent
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from resumable_nb.thread import Thread
@@ -31,10 +32,10 @@ def accounts(thread: Thread) -> list[str]:
 def _left(budget: dict[str, Any], billed: list[tuple[Any, ...]], spent: Spent) -> list[str]:
     told = []
     if "calls" in budget:
-        told.append(f"{max(budget['calls'] - spent.calls, 0):,} of {budget['calls']:,} calls")
+        told.append(f"{max(budget['calls'] - spent.calls, 0):,} of {counted(budget['calls'], 'call')}")
     if "tokens" in budget:
         tokens = spent.input_tokens + spent.output_tokens
-        told.append(f"{max(budget['tokens'] - tokens, 0):,} of {budget['tokens']:,} tokens")
+        told.append(f"{max(budget['tokens'] - tokens, 0):,} of {counted(budget['tokens'], 'token')}")
     if "minutes" in budget:
         told.append(f"{max(budget['minutes'] - spent.ms / 60_000, 0):.1f} of {budget['minutes']:.1f} minutes")
     if "money" in budget:

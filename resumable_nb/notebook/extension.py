@@ -258,7 +258,7 @@ class Extension:
         if run is None or run.decision is None:
             return
         outputs = list(run.decision.outputs)
-        shown = prepare(outputs, is_trusted=trusted(outputs, run.decision.signature))
+        shown = prepare(outputs, is_trusted=trusted(outputs, run.decision.signature), is_headless=self._is_headless())
         self._publish(shown.outputs)
         self.say(shown.lines)
 

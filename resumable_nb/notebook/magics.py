@@ -19,6 +19,7 @@ from resumable_nb.notebook.signing import sign, trusted
 from resumable_nb.notebook.summary import summary
 from resumable_nb.opening import open_notebook
 from resumable_nb.state import State
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -283,8 +284,9 @@ class Commands:
                 new.append(Row(kind="outputs", ref_seq=ref, step=row.step, key=signature, response=row.response))
         if new:
             thread.append(*new)
-        which = "1 step" if len(new) == 1 else f"{len(new)} steps"
-        self._extension.say([f"What {which} showed is trusted from now on; run their cells again to see it."])
+        self._extension.say(
+            [f"What {counted(len(new), 'step')} showed is trusted from now on; run their cells again to see it."]
+        )
 
     def sql(self, query: str) -> pd.DataFrame:
         """Ask the store."""

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from resumable_nb.terminal import plain
+from resumable_nb.terminal import counted, plain
 
 Output = dict[str, Any]
 
@@ -261,8 +261,11 @@ class Shown:
     lines: list[str]
 
 
-def prepare(outputs: list[Output], *, is_trusted: bool) -> Shown:
-    """Outputs without what cannot live again: widgets whose model is gone, and what a stranger could have forged."""
+def prepare(outputs: list[Output], *, is_trusted: bool, is_headless: bool = False) -> Shown:
+    """Outputs without what cannot live again: widgets whose model is gone, and what a stranger could have forged.
+
+    Headless, only the text of a widget was ever to be seen: nothing is missing, and nothing is said.
+    """
     shown, widgets, hidden = list[Output](), 0, 0
     for output in outputs:
         if output["output_type"] != "stream" and WIDGET in output["data"]:
@@ -273,18 +276,14 @@ def prepare(outputs: list[Output], *, is_trusted: bool) -> Shown:
         if safe["output_type"] == "stream" or safe["data"]:
             shown.append(safe)
     lines = []
-    if widgets:
-        lines.append(f"{_count(widgets, 'widget')} could not be restored; the text is shown instead.")
+    if widgets and not is_headless:
+        lines.append(f"{counted(widgets, 'widget')} could not be restored; the text is shown instead.")
     if hidden:
         lines.append(
-            f"{_count(hidden, 'output')} of this step did not come from you on this machine and "
+            f"{counted(hidden, 'output')} of this step did not come from you on this machine and "
             f"{'is' if hidden == 1 else 'are'} shown as text and images only. `%resumable trust` shows all."
         )
     return Shown(shown, lines)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _harmless(output: Output) -> Output:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from resumable_nb.cells import Cell, Spent
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from resumable_nb.state import Image
@@ -43,7 +44,7 @@ class StepSummary:
             return f"`{self.name}`, {self.stands}"
         if self.waits_for:
             return f"`{self.name}` waits for a decision: {' '.join('; '.join(self.waits_for).split())}"
-        so_far = [f"{self.answered} call{'s' * (self.answered != 1)} answered", *self.gained]
+        so_far = [f"{counted(self.answered, 'call')} answered", *self.gained]
         return f"`{self.name}`, unfinished: {', '.join(so_far)} so far"
 
 

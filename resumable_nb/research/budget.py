@@ -12,9 +12,10 @@ from resumable_nb.journal import Row
 from resumable_nb.llm.usage import Usage
 from resumable_nb.research.records import Budget
 from resumable_nb.scope import Run, scope
+from resumable_nb.terminal import counted
 
 LIMITS = ("calls", "tokens", "money", "minutes")
-_UNITS = {"calls": "{:,.0f} calls", "tokens": "{:,.0f} tokens", "money": "${:,.4f}", "minutes": "{:.1f} minutes"}
+_MEASURES = {"money": "${:,.4f}", "minutes": "{:.1f} minutes"}
 
 
 class BudgetSpent(Exception):
@@ -46,7 +47,9 @@ class Meter:
         with self._lock:
             for name, limit in limits_of(self.budget).items():
                 if self.spent[name] >= limit:
-                    raise BudgetSpent(f"the budget of {_UNITS[name].format(limit)} is used up")
+                    measure = _MEASURES.get(name)
+                    told = measure.format(limit) if measure else counted(int(limit), name.removesuffix("s"))
+                    raise BudgetSpent(f"the budget of {told} is used up")
 
     def stop(self) -> None:
         """No further question may be asked: branches that go on in the background end at their next one."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from resumable_nb.errors import UsageError
 from resumable_nb.research.reading import SUFFIXES, read
 from resumable_nb.research.sources import Document, Sentence, Texts
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +81,7 @@ class Folder:
         return self._read().problems
 
     def __str__(self) -> str:
-        return f"{self.path} ({len(self._read().texts)} documents)"
+        return f"{self.path} ({counted(len(self._read().texts), 'document')})"
 
     def _read(self) -> _Read:
         root = Path(self.path)

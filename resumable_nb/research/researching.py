@@ -14,7 +14,7 @@ from resumable_nb.research.findings import accept, merge
 from resumable_nb.research.planning import as_one, questions_of
 from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
 from resumable_nb.research.records import Budget, Confidence, Finding, SubQuestion
-from resumable_nb.terminal import one_line
+from resumable_nb.terminal import counted, one_line
 from resumable_nb.values.secrets import contains_secret
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Inquiry:
         """What came of it, for the person who watches."""
         count = len(self.findings)
         found = [f"  {one_line(finding.claim, 110)} ({one_line(finding.source, 60)})" for finding in self.findings]
-        return [f"{count} finding{'s' * (count != 1)}: {one_line(self.asked.question, 150)}", *found]
+        return [f"{counted(count, 'finding')}: {one_line(self.asked.question, 150)}", *found]
 
     @property
     def result(self) -> SubQuestion:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self
 
 from resumable_nb.research.findings import one_line
 from resumable_nb.research.records import Finding, location, span
+from resumable_nb.terminal import counted
 
 REFERENCE, PACKAGES = "Python reference", "package"
 _PARAGRAPH = re.compile(r"(?:[^\n]*\S[^\n]*\n?)+")
@@ -175,7 +176,7 @@ class Texts(Mapping[str, str]):
         return ranking
 
     def __str__(self) -> str:
-        return f"{len(self)} texts"
+        return counted(len(self), "text")
 
     def quotes(self, text: str, source: str, place: str) -> bool:
         """Whether a text stands in a source at a location word for word; only line breaks and indents may differ."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from resumable_nb.parameters import parse
-from resumable_nb.terminal import one_line, plain, table
+from resumable_nb.terminal import counted, one_line, plain, table
 from resumable_nb.verify import report
 from resumable_nb.verify.judge import CHECKS, Judged
 from resumable_nb.verify.notebook import NotebookSubject
@@ -72,9 +72,8 @@ def line(judged: Judged, number: int, of: int) -> str:
     failed = [(check, why) for check, (result, why) in judged.results.items() if result == "fail"]
     how = "" if judged.injection.was_reached else " (not reached)"
     head = f"{number}/{of} {'FAIL' if failed else 'ok'} {judged.injection.point}{how}, "
-    head += (
-        f"{judged.injection.recovery_s:.1f} s to the next call, {judged.calls_again} of {judged.calls_done} calls again"
-    )
+    again = f"{judged.calls_again} of {counted(judged.calls_done, 'call')} again"
+    head += f"{judged.injection.recovery_s:.1f} s to the next call, {again}"
     return plain("\n".join([head, *(f"    {check}: {one_line(why, 400)}" for check, why in failed)]))
 
 
@@ -89,7 +88,7 @@ def shown(done: Verification) -> list[str]:
     equal, tried = done.contexts
     quality = [
         ("completeness", f"{equal} of {tried} contexts were made again from the store, to the letter"),
-        ("freshness", f"one kill lost {done.largest_loss} answers at most; {done.window} promised"),
+        ("freshness", f"one kill lost {counted(done.largest_loss, 'answer')} at most; {done.window} promised"),
         ("readability", f"{done.readability:.0%} of the state's fields in plain SQL" + _unreadable(done)),
     ]
     verdict = "passed" if done.passed else "FAILED"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from resumable_nb.terminal import one_line
+from resumable_nb.terminal import counted, one_line
 from resumable_nb.verify.plan import DECIDING, WAITING
 from resumable_nb.verify.subject import Memory, State
 
@@ -128,7 +128,8 @@ def _state_consistency(expected: Expected, trial: Injection) -> Iterator[str]:
         return
     if trial.killed.acknowledged:
         missing = trial.killed.acknowledged - kept.rows
-        yield f"{missing} rows were acknowledged before the kill and are not in the store" if missing > 0 else ""
+        rows = f"{counted(missing, 'row')} acknowledged before the kill {'is' if missing == 1 else 'are'}"
+        yield f"{rows} not in the store" if missing > 0 else ""
     if kept.state is None:
         return
     step = kept.checkpoints[-1].step
@@ -235,7 +236,8 @@ def _freshness(expected: Expected, trial: Injection) -> Iterator[str]:
     if expected.is_live or not trial.log_at_kill.sent:
         return
     lost = _lost(trial)
-    yield f"the kill lost {lost} answers; at most {expected.window} can be in flight" if lost > expected.window else ""
+    told = f"the kill lost {counted(lost, 'answer')}; at most {expected.window} can be in flight"
+    yield told if lost > expected.window else ""
 
 
 def _completeness(_: Expected, trial: Injection) -> Iterator[str]:

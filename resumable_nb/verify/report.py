@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
-from resumable_nb.terminal import one_line, plain
+from resumable_nb.terminal import counted, one_line, plain
 from resumable_nb.verify.judge import CHECKS, Judged
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def facts(done: Verification) -> list[tuple[str, str]]:
         ("calls done again", _cost(done.calls_again, 0)),
         ("their share of those done", _cost(done.share, 2)),
         ("completeness", f"{equal} of {tried} contexts made again from the store, to the letter"),
-        ("freshness", f"one kill lost {done.largest_loss} answers at most; {done.window} promised"),
+        ("freshness", f"one kill lost {counted(done.largest_loss, 'answer')} at most; {done.window} promised"),
         (
             "readability",
             f"{done.readability:.0%} of the state's fields in plain SQL {' '.join(done.unreadable)}".strip(),
@@ -100,7 +100,7 @@ def _md(text: str) -> str:
 def html(done: Verification, history: History) -> str:
     """The report as one file: pass matrix, recovery times, history of pass rates. It needs no network."""
     rows = "".join(f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in facts(done))
-    counted = "".join(
+    checks = "".join(
         f"<tr><td>{check}</td>{''.join(f'<td class=number>{n}</td>' for n in done.counts(check).values())}</tr>"
         for check in CHECKS
     )
@@ -110,7 +110,7 @@ def html(done: Verification, history: History) -> str:
     )
     parts = [
         f"<h1>Verification of {_text(done.subject)}</h1><table>{rows}</table>",
-        f"<table><tr><th>check<th>passed<th>failed<th>n/a</tr>{counted}</table>",
+        f"<table><tr><th>check<th>passed<th>failed<th>n/a</tr>{checks}</table>",
         f"<h2>What failed</h2><table><tr><th>killed at<th>check<th>why</tr>{failed}</table>" if failed else "",
         f"<h2>Checks at each kill</h2>{_matrix(done)}",
         f"<h2>Seconds from kill to next call</h2>{_recovery(done)}",

@@ -302,5 +302,5 @@ def test_what_is_to_be_approved_is_shown(tmp_path: Path, monkeypatch: pytest.Mon
         "`close` with the key `close-7` in step `close` is in doubt: `resumable-nb settle close-7 --thread t" in status
     )
     assert "close(n=7)" in status
-    assert '"to": "ann"' in said("approve", "send")
+    assert '"to": "bob"' in said("approve", "send", "--payload", '{"to": "bob", "text": []}')
     assert "waits for a decision" not in said("status", "--thread", "t")

@@ -206,6 +206,14 @@ def test_the_widget_that_catches_is_found() -> None:
 FORGED = '<img src=x onerror="alert(1)">'
 
 
+def test_headless_nothing_is_missing_of_a_widget() -> None:
+    """Where only its text was ever to be seen, no line says that the widget is gone."""
+    bar = collected(display({WIDGET: {"model_id": "n"}, "text/plain": "100%"}))
+    shown = prepare(bar, is_trusted=True, is_headless=True)
+
+    assert ([o["data"] for o in shown.outputs], shown.lines) == ([{"text/plain": "100%"}], [])
+
+
 def test_a_widget_is_shown_again_as_text() -> None:
     """A view without its model is not shown again: its text is, and a line says so."""
     shown = prepare(collected(view("m", "a slider"), display({WIDGET: {"model_id": "n"}})), is_trusted=True)

@@ -124,7 +124,7 @@ def test_what_the_steps_above_cost_counts(model: ResearchModel, thread: Any):
     planned = thread.step("plan", plan)
 
     assert model.asked() == 1
-    assert planned[0].notes == ["The model made no plan: the budget of 1 calls is used up."]
+    assert planned[0].notes == ["The model made no plan: the budget of 1 call is used up."]
     assert thread.fold.budget == {"calls": 1}
 
 

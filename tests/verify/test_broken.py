@@ -95,7 +95,7 @@ os.kill = lossy
 
     why = failed(verified(write(tmp_path / "nb.ipynb", ASKS), "step.commit.after:1"))["state consistency"]
 
-    assert "1 rows were acknowledged before the kill and are not in the store" in why
+    assert "1 row acknowledged before the kill is not in the store" in why
 
 
 def test_a_transport_that_commits_after_handing_on_the_answer_is_caught(tmp_path, monkeypatch):
