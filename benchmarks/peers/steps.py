@@ -280,6 +280,11 @@ def main(arguments: list[str]) -> None:
         found["many"] = ours.ask_many_rows(root, found["rows"], rounds)
         found["writers"] = ours.writers(root, 30 if steps >= 1000 else 3)
     first = peers_table(race, steps, found["again"], found["asked"])
+    if steps < 2000:
+        where = (
+            f"A short run (`--steps {steps}`): the file of an empty store still weighs in, and what grows with the steps "
+            f"is not seen.\n\n{where}"
+        )
     text = f"{first}\n\n{ours_table(race, steps, found)}\n\n{where}"
     print(text)
     if asked.readme:
