@@ -282,8 +282,8 @@ def main(arguments: list[str]) -> None:
     first = peers_table(race, steps, found["again"], found["asked"])
     if steps < 2000:
         where = (
-            f"A short run (`--steps {steps}`): the file of an empty store still weighs in, and what grows with the steps "
-            f"is not seen.\n\n{where}"
+            f"A short run (`--steps {steps}`): the file of an empty store still weighs in, and what grows with the "
+            f"steps is not seen.\n\n{where}"
         )
     text = f"{first}\n\n{ours_table(race, steps, found)}\n\n{where}"
     print(text)
