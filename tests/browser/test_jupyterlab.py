@@ -35,14 +35,21 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory, server: ModelServer) -> It
         yield running
 
 
-def test_run_kill_and_run_all(jupyter: Lab, server: ModelServer) -> None:
-    """After a killed kernel Run All skips what is done, asks nothing again, and shows the outputs and the state as before."""
+@pytest.fixture(scope="module")
+def ran(jupyter: Lab, server: ModelServer) -> str:
+    """The notebook is open and has run to its end; gives what its last cell shows."""
     write(jupyter.work / "bees.ipynb", CELLS)
     jupyter.open("bees.ipynb")
     jupyter.run_all()
-    before = jupyter.wait_for(5, "found")
+    shown = jupyter.wait_for(5, "found")
+    jupyter.wait_idle()
     assert server.asked() == 4
     jupyter.screenshot("1-run.png")
+    return shown
+
+
+def test_run_kill_and_run_all(jupyter: Lab, server: ModelServer, ran: str) -> None:
+    """After a killed kernel Run All skips what is done, asks nothing again, and shows the outputs and the state as before."""
     jupyter.kill_kernel()
     jupyter.dismiss_dialogs()
     jupyter.command("notebook:clear-all-cell-outputs")
@@ -51,11 +58,12 @@ def test_run_kill_and_run_all(jupyter: Lab, server: ModelServer) -> None:
     jupyter.screenshot("2-resumed.png")
 
     assert server.asked() == 4
-    assert after == before
+    assert after == ran
     assert "not spent again" in jupyter.wait_for(3, "restored")
     assert "planned AQ1-1" in jupyter.wait_for(2, "planned")
 
 
+@pytest.mark.usefixtures("ran")
 def test_an_unsaved_cell_in_the_middle_stands_where_it_is_seen(jupyter: Lab, server: ModelServer) -> None:
     """A new, unsaved step between two others starts from the state at its place, and what is below it runs again after it."""
     asked = server.asked()
