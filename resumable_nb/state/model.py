@@ -217,7 +217,7 @@ class State(BaseModel):
 
     def __getattribute__(self, name: str) -> Any:
         """Remember which fields somebody has read: only what they hold can be changed in place."""
-        if name[0] != "_" or name == _ALL:
+        if not name.startswith("_") or name == _ALL:
             handed_out = _handed_out(self)
             if handed_out is not None:
                 handed_out.add(name)

@@ -67,13 +67,6 @@ class Broken(Exception):
     """What breaks a step off after its calls."""
 
 
-@pytest.fixture(autouse=True)
-def _no_calls() -> Iterator[None]:
-    CALLS.clear()
-    yield
-    CALLS.clear()
-
-
 @pytest.fixture
 def twice(tmp_path: Path) -> Callable[..., list[Any]]:
     """Runs a body in a step that breaks off after it, then in a new session; gives both results."""

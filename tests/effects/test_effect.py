@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
@@ -37,18 +37,6 @@ class Refused(Exception):
 
 
 Open = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def _no_calls() -> Iterator[None]:
-    CALLS.clear()
-    yield
-    CALLS.clear()
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Path:
-    return tmp_path / "t.duckdb"
 
 
 def step(db: Path, body: Callable[[], Any], *, thread: str = "t", said: list[str] | None = None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -22,18 +22,6 @@ from tests.effects.ledger import CALLS, note
 
 class Broken(Exception):
     """What breaks a step off."""
-
-
-@pytest.fixture(autouse=True)
-def _no_calls() -> Iterator[None]:
-    CALLS.clear()
-    yield
-    CALLS.clear()
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Path:
-    return tmp_path / "t.duckdb"
 
 
 def step(db: Path, body: Callable[[], Any]) -> tuple[Any, list[Any]]:

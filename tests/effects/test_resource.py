@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,18 +39,6 @@ class Service:
 
     def revoke(self) -> None:
         self.valid = ""
-
-
-@pytest.fixture(autouse=True)
-def _no_calls() -> Iterator[None]:
-    CALLS.clear()
-    yield
-    CALLS.clear()
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Path:
-    return tmp_path / "t.duckdb"
 
 
 def run(db: Path, *steps: tuple[str, Callable[[], Any]]) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,6 @@ from resumable_nb.errors import Paused, UsageError
 from resumable_nb.gates import decide
 from resumable_nb.journal import Store
 from tests.effects.ledger import CALLS, note
-
-
-@pytest.fixture(autouse=True)
-def _no_calls() -> Iterator[None]:
-    CALLS.clear()
-    yield
-    CALLS.clear()
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Path:
-    return tmp_path / "t.duckdb"
 
 
 def step(db: Path, body: Callable[..., Any], name: str = "s") -> Any:

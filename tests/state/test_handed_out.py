@@ -143,3 +143,8 @@ def test_a_list_that_nobody_has_read_is_not_looked_into(monkeypatch: pytest.Monk
 
     session.state.findings[7]["n"] = -1
     assert '{"n":-1}' in session.image().json("findings")
+
+
+def test_a_name_that_is_empty_is_no_attribute() -> None:
+    """Looking an attribute up by any text ends in AttributeError, as everywhere."""
+    assert not hasattr(live().state, "")
