@@ -61,7 +61,8 @@ def approve(message: str, payload: Any = None, *, raise_on_reject: bool = True) 
         raise_on_reject: False gives the answer instead of raising; it is then false.
 
     Raises:
-        Paused: nobody has decided yet. It is a BaseException, so that `except Exception` does not swallow it.
+        Paused: nobody has decided yet. It is a BaseException, so that `except Exception` does not swallow it; where
+            other code keeps it (a pool, `gather`), no effect begins after it, and the end of the step raises it again.
         Rejected: a person said no.
         ValueNotStorable: the payload has no exact form, or holds a secret.
     """
