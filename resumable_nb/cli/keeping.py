@@ -1,0 +1,49 @@
+"""Commands that keep stores and threads: `fork`, `doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from resumable_nb.cli.shared import DB, THREAD, cli, store_at, thread_in
+from resumable_nb.errors import UsageError
+from resumable_nb.terminal import counted, one_line, plain
+
+
+@cli.command()
+@click.argument("seq", type=click.IntRange(1))
+@click.argument("new_id", metavar="NEW")
+@DB
+@THREAD
+def fork(seq: int, new_id: str, db: Path, thread: str | None) -> None:
+    """Make a thread NEW that starts with the rows 1 to SEQ of another one. What was answered is not asked again."""
+    name = thread_in(db, thread)
+    store_at(db).fork(name, seq, new_id)
+    click.echo(f"Thread {one_line(new_id)} holds rows 1 to {seq} of {one_line(name)}.")
+
+
+@cli.command()
+@DB
+@click.option("--rebuild", is_flag=True, help="Copy all readable rows into a clean store, and put that in its place.")
+@click.option("--without-log", is_flag=True, help="With --rebuild: leave a damaged log (WAL) out; it is kept beside.")
+def doctor(db: Path, *, rebuild: bool, without_log: bool) -> int:
+    """Check a store from end to end. Only --rebuild changes it; what was there is then kept under a new name."""
+    from resumable_nb.journal import repair
+
+    if not db.exists():
+        raise UsageError(f"There is no store at {db}.")
+    found = repair.examine(db)
+    for name, count in sorted(found.rows.items()):
+        click.echo(f"thread {plain(name)}: {counted(count, 'row')} can be read")
+    for trouble in found.troubles:
+        click.echo(plain(trouble), err=True)
+    if not rebuild:
+        click.echo("nothing is the matter" if not found.troubles else f"to do: {found.needs or 'see above'}")
+        return 1 if found.troubles else 0
+    target = db.with_name(f"{db.name}.rebuilt")
+    copied = repair.rebuild(db, target, with_log=not without_log)
+    kept = repair.put_in_place(db, target)
+    rows = f"{counted(copied, 'row')} {'is' if copied == 1 else 'are'} in a clean store at {db}"
+    click.echo(f"{rows}; what was there is kept as {', '.join(k.name for k in kept)}")
+    return 0

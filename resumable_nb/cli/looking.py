@@ -1,0 +1,125 @@
+"""Commands that look into a store and change nothing: `status`, `history`, `diff`, `sql`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from resumable_nb.cli.shared import DB, THREAD, ask, cli, store_at, thread_in
+from resumable_nb.errors import ThreadNotFound
+from resumable_nb.terminal import plain, table
+
+_NO_TEXT = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@cli.command()
+@DB
+@click.option("--thread", metavar="ID", envvar="RESUMABLE_NB_THREAD", help="Show the steps of this thread.")
+def status(db: Path, thread: str | None) -> None:
+    """Show the threads of a store, or the steps of one thread; and what waits for a person, with what answers it."""
+    if thread is None:
+        found = ask(
+            store_at(db),
+            "SELECT thread_id AS thread, last_at, llm_calls, input_tokens, output_tokens FROM threads ORDER BY last_at",
+        )
+    else:
+        found = ask(
+            store_at(db),
+            "SELECT step, phase, last_checkpoint AS checkpoint, llm_calls, input_tokens, output_tokens, "
+            "round(duration_ms / 1000, 1) AS seconds FROM steps WHERE thread_id = ? ORDER BY first_at",
+            [thread_in(db, thread)],
+        )
+    click.echo(table(*found))
+    for line in _waiting(db, thread):
+        click.echo(line)
+
+
+def _waiting(db: Path, thread: str | None) -> list[str]:
+    """What a person can answer: in a thread, or in all."""
+    from resumable_nb.pending import waiting
+
+    query = (
+        "SELECT DISTINCT thread_id FROM (SELECT thread_id FROM approvals WHERE phase = 'waiting' "
+        "UNION SELECT thread_id FROM effects WHERE phase = 'in doubt') ORDER BY 1"
+    )
+    threads = [str(row[0]) for row in ask(store_at(db), query)[1]]
+    return [line for name in threads if thread in (None, name) for line in waiting(store_at(db), name)]
+
+
+@cli.command()
+@DB
+@THREAD
+def history(db: Path, thread: str | None) -> None:
+    """Show the checkpoints of a thread, and what each changed in the state."""
+    click.echo(
+        table(
+            *ask(
+                store_at(db),
+                "SELECT seq, c.ts AS at, c.step, origin, c.in_lineage, "
+                "string_agg(op || ' ' || field, ', ' ORDER BY op DESC, field) AS changed "
+                "FROM checkpoints c LEFT JOIN state_changes s USING (thread_id, seq) "
+                "WHERE thread_id = ? GROUP BY ALL ORDER BY seq",
+                [thread_in(db, thread)],
+            )
+        )
+    )
+
+
+@cli.command()
+@click.argument("a", type=click.IntRange(1))
+@click.argument("b", type=click.IntRange(1))
+@DB
+@THREAD
+def diff(a: int, b: int, db: Path, thread: str | None) -> None:
+    """Show what differs between the states at rows A and B, as `history` numbers them."""
+    name = thread_in(db, thread)
+    last = ask(store_at(db), "SELECT last_seq FROM threads WHERE thread_id = ?", [name])[1][0][0]
+    if max(a, b) > last:
+        raise ThreadNotFound(f"Thread {name!r} has no row {max(a, b)}: it has 1 to {last}. See `history`.")
+    found = ask(
+        store_at(db),
+        "SELECT field, a.value AS before, b.value AS after "
+        "FROM state_at(?, ?) a FULL JOIN state_at(?, ?) b USING (field) "
+        "WHERE a.value IS DISTINCT FROM b.value ORDER BY field",
+        [name, a, name, b],
+    )
+    click.echo(table(*found) if found[1] else f"The states at {a} and {b} are equal.")
+
+
+@cli.command()
+@click.argument("query")
+@DB
+@click.option("--thread", metavar="ID", hidden=True, help="Not used: the query names the thread.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@click.option("--wide", is_flag=True, help="Do not cut long values of a table.")
+def sql(query: str, db: Path, thread: str | None, form: str, *, wide: bool) -> None:
+    """Ask the store: QUERY is one SELECT or EXPLAIN over its views. It can neither write nor reach files."""
+    del thread
+    columns, rows = ask(store_at(db), query)
+    shown: dict[str, Callable[[], str]] = {
+        "table": lambda: table(columns, rows, width=None if wide else 60),
+        "csv": lambda: _csv(columns, rows),
+        "json": lambda: _json(columns, rows),
+    }
+    click.echo(shown[form]())
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([["" if value is None else plain(str(value)) for value in row] for row in rows])
+    return text.getvalue().rstrip("\n")
+
+
+def _json(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Exact: what a terminal would obey is escaped, not left out."""
+    text = json.dumps([dict(zip(columns, row, strict=True)) for row in rows], ensure_ascii=False, indent=1, default=str)
+    return _NO_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
