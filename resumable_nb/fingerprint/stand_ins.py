@@ -281,8 +281,14 @@ class StandIns:
         return self._opaque(value) if found is None else found
 
     def _ours(self, value: object) -> dict[str, str]:
-        """An object of this library may call functions of the notebook: an effect, a resource."""
+        """An object of this library may call functions of the notebook: an effect, a resource.
+
+        A class with `COUNTS_BY` names the attributes that say all that its objects are.
+        """
         kind = type(value)
+        if counts_by := vars(kind).get("COUNTS_BY"):
+            held = state_of(value)
+            return {"object of": kind.__qualname__} | {name.strip("_"): self.text(held[name]) for name in counts_by}
         if "effect" in kind.__qualname__.lower():
             self.reads.add("state")
         calls = {name: part for name, part in state_of(value).items() if isinstance(part, _CALLED)}

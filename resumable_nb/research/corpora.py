@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from resumable_nb.errors import UsageError
 from resumable_nb.research.reading import SUFFIXES, read
-from resumable_nb.research.sources import Document, Sentence, Texts
+from resumable_nb.research.sources import Document, Sentence, Texts, version_of
 from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
@@ -70,10 +71,13 @@ class Folder:
     def fetch(self, ref: str) -> Document:
         """A file by its path in the folder; a page of a PDF as `paper.pdf#page=2`.
 
+        Its link is the path from the working directory, which in a notebook is the notebook's folder.
+
         Raises:
             LookupError: There is none, or it could not be read.
         """
-        return self._read().texts.fetch(ref)
+        document = self._read().texts.fetch(ref)
+        return replace(document, link=quote(os.path.relpath(self.path).replace(os.sep, "/")) + "/" + document.link)
 
     @property
     def problems(self) -> list[str]:
@@ -104,17 +108,10 @@ def _stamps(root: Path) -> Iterable[_Stamp]:
 
 
 def _read_files(root: Path, stamps: list[_Stamp], known: dict[_Stamp, tuple[list[Document], list[str]]]) -> _Read:
-    files = {s: known[s] if s in known else read(root / s[0], s[0], (root / s[0]).as_posix()) for s in stamps}
+    files = {s: known[s] if s in known else read(root / s[0], s[0], quote(s[0])) for s in stamps}
     texts = Texts.of(document for documents, _ in files.values() for document in documents)
     problems = [line for _, told in files.values() for line in told]
-    return _Read(stamps, files, texts, _version(texts, problems))
-
-
-def _version(texts: Texts, problems: Iterable[str] = ()) -> str:
-    digest = hashlib.sha256()
-    for part in (*(part for item in texts.items() for part in item), *problems):
-        digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:16]
+    return _Read(stamps, files, texts, version_of(map(texts.fetch, texts), problems))
 
 
 @dataclass(frozen=True)
@@ -174,6 +171,5 @@ def table(data: Any, *, text: str, key: str | None = None, title: str | None = N
     titles = list(frame[title]) if title is not None else [""] * len(frame)
     rows = zip(keys, titles, frame[text], strict=True)
     texts = Texts.of(Document(f"{name}: {k}", str(t), w) for k, t, w in rows if isinstance(w, str) and w.strip())
-    version = _version(texts)
-    _tables[version] = texts
-    return Table(name, version)
+    _tables[texts.version] = texts
+    return Table(name, texts.version)

@@ -30,7 +30,7 @@ def read(path: Path, ref: str, link: str) -> tuple[list[Document], list[str]]:
     Args:
         path: the file; its suffix says what it is, see `SUFFIXES`.
         ref: what the documents are called.
-        link: how a person gets to it.
+        link: how a person gets to it, as it stands in a URL.
     """
     try:
         content = path.read_bytes()

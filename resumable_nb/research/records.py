@@ -6,7 +6,9 @@ this one module, which imports nothing heavy.
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -112,7 +114,7 @@ class Report(_Record):
         question: what was asked.
         answer: statements, each of which rests on findings.
         findings: what is cited, each checked again against its source.
-        links: source → link, where it has one.
+        links: source → link, where it has one: of a file, its path from the working directory.
         disagreements: statements about findings that contradict each other.
         open_questions: what is left to find out.
         not_found: sub-questions without an answer in the sources.
@@ -134,6 +136,13 @@ class Report(_Record):
         from resumable_nb.research.rendering import render
 
         return render(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as a Markdown file, in which links to files lead from where that file stands."""
+        from resumable_nb.research.rendering import render
+
+        where = Path(path)
+        where.write_text(render(self, seen_from=where.resolve().parent), encoding="utf-8")
 
     def _repr_markdown_(self) -> str:
         return self.markdown

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 if TYPE_CHECKING:
     from resumable_nb.research.records import Report, Statement
@@ -22,8 +24,16 @@ def escaped(text: str) -> str:
     return marked.replace("://", ":\u200b//")  # or a bare address becomes a link
 
 
-def render(report: Report) -> str:
-    """The report: answer, what was found for each sub-question, disagreements, what is missing, sources."""
+def render(report: Report, *, seen_from: Path | None = None) -> str:
+    """The report: answer, what was found for each sub-question, disagreements, what is missing, sources.
+
+    Args:
+        report: of which the links to files lead from the working directory.
+        seen_from: the folder from which they are to lead. None: the working directory, as in a notebook.
+    """
+    if seen_from is not None:
+        links = {source: _moved(link, seen_from) for source, link in report.links.items()}
+        report = report.model_copy(update={"links": links})
     parts = [f"# {escaped(report.question)}", *_answer(report)]
     for question in dict.fromkeys(q for one in report.findings for q in (one.question, *one.also_answers)):
         parts += [f"## {escaped(question)}", *_found(report, question)]
@@ -69,6 +79,14 @@ def _source(report: Report, number: int) -> str:
     name, link = escaped(finding.source), _link(report.links.get(finding.source, ""))
     linked = f"[{name}]({link})" if link else name
     return f"{number}. {linked}, {escaped(finding.location)}, confidence: {finding.confidence}"
+
+
+def _moved(link: str, folder: Path) -> str:
+    """A link to a file as it leads from a folder; any other as it is."""
+    path, mark, fragment = link.partition("#")
+    if not path or ":" in path or path.startswith("/"):
+        return link
+    return quote(os.path.relpath(Path.cwd() / unquote(path), folder).replace(os.sep, "/")) + mark + fragment
 
 
 def _link(link: str) -> str:

@@ -1,26 +1,24 @@
-"""Sources: what can be searched for sentences and asked for documents, and the texts that are on every machine.
+"""Sources: what can be searched for sentences and asked for documents.
 
-Nobody here wrote those: Python's own language reference (`pydoc_data.topics`) and the descriptions that the installed
-packages come with (`importlib.metadata`). Each sentence keeps where it stands, so that a quotation can be checked.
+Each sentence keeps where it stands, so that a quotation can be checked.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
+import hashlib
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, zip_longest
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
+from resumable_nb.research import installed
 from resumable_nb.research.findings import one_line
 from resumable_nb.research.records import Finding, location, span
 from resumable_nb.terminal import counted
 
-REFERENCE, PACKAGES = "Python reference", "package"
 _PARAGRAPH = re.compile(r"(?:[^\n]*\S[^\n]*\n?)+")
 _END = re.compile(r"(?<=[.!?])[\"')*_`]*\s+(?=[\"'(*_`]*[A-Z])")
 # Code, tables, headings, lists of links, badges: text that is no prose
@@ -94,6 +92,16 @@ class Source(Protocol):
         ...
 
 
+def version_of(documents: Iterable[Document], told: Iterable[str] = ()) -> str:
+    """A short hash of names, titles, texts and links, and of what else is told; for a step, which depends on it."""
+    digest = hashlib.sha256()
+    parts = (part for one in documents for part in (one.ref, one.title, one.text, one.link))
+    for part in chain(parts, told):
+        content = part.encode("utf-8", "surrogatepass")
+        digest.update(f"{len(content)}:".encode() + content)
+    return digest.hexdigest()[:16]
+
+
 _indexing = threading.Lock()  # branches of a step search at once, and the first search makes the index
 
 
@@ -102,12 +110,22 @@ class Texts(Mapping[str, str]):
 
     Args:
         texts: name → text. Only its prose can be quoted, as the reference is full of code.
+        links: name → where it is to be read.
+
+    Attributes:
+        version: of names and texts. It is all that a step sees of them as its input.
     """
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    COUNTS_BY: ClassVar = ("version", "_prose_only")
+
+    def __init__(self, texts: Mapping[str, str], *, links: Mapping[str, str] | None = None) -> None:
+        found = links or {}
         self._texts = dict(texts)
-        self._documents = {ref: Document(ref, ref.partition(": ")[2], text) for ref, text in texts.items()}
+        self._documents = {
+            ref: Document(ref, ref.partition(": ")[2], text, found.get(ref, "")) for ref, text in texts.items()
+        }
         self._prose_only = True
+        self.version = version_of(self._documents.values())
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> Self:
@@ -115,6 +133,7 @@ class Texts(Mapping[str, str]):
         known = {document.ref: document for document in documents}
         made = cls({ref: document.text for ref, document in known.items()})
         made._documents, made._prose_only = known, False
+        made.version = version_of(known.values())
         return made
 
     def fetch(self, ref: str) -> Document:
@@ -189,18 +208,13 @@ class Texts(Mapping[str, str]):
 
 
 def load() -> Texts:
-    """The texts of this machine: this Python's language reference, the descriptions of the packages it can import."""
-    topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
-    texts = {f"{REFERENCE}: {name}": text for name, text in sorted(topics.items())}
-    return Texts({**texts, **dict(sorted(_descriptions()))})
+    """The texts of this machine: this Python's language reference, the descriptions of the packages it can import.
 
-
-def _descriptions() -> Iterable[tuple[str, str]]:
-    for distribution in importlib.metadata.distributions():
-        about = distribution.metadata
-        text = about.json.get("description")
-        if text and about["Name"]:
-            yield f"{PACKAGES} {about['Name']} {about['Version']}", str(text)
+    Make them in an ordinary cell: a step that uses them runs again when a package or Python has changed since. Each
+    has a link: to its place in Python's documentation, or to the documentation or home page of the package.
+    """
+    known = list(installed.texts())
+    return Texts({name: text for name, text, _ in known}, links={name: link for name, _, link in known})
 
 
 def sentences(text: str, source: str, *, prose_only: bool = True) -> Iterator[Sentence]:
@@ -252,8 +266,10 @@ class Together:
     """Several sources as one. One that fails is left out of a search, and that is kept in `failures`.
 
     Args:
-        sources: in the order in which equal ranks are given.
+        sources: in the order in which equal ranks are given. They are all that a step sees of this as its input.
     """
+
+    COUNTS_BY: ClassVar = ("_sources",)
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._sources = list(sources)

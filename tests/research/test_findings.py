@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import resumable_nb
+from resumable_nb.research import Folder
 from resumable_nb.research.findings import accept, locate, merge, one_line, still_stands
 from resumable_nb.research.records import Finding, Report, Statement
 from resumable_nb.research.sources import Document
@@ -133,3 +137,36 @@ def test_each_citation_is_a_link_to_its_source():
 
         assert f"In 1931. [\\[1\\]]({shown})" in report.markdown
         assert f"1. [bridge.md]({shown}), characters 12 to 33, confidence: low" in report.markdown
+
+
+def test_links_of_a_folder_lead_to_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """From the notebook's folder, or from where the report is saved; also where a name has signs of URLs or Markdown."""
+    book, names = tmp_path / "book", ["a b.md", "50%.md", "c#d?.md", "x](y) [z].md", "http:e.md", "page.txt"]
+    (tmp_path / "corpus 1").mkdir()
+    for name in names:
+        (tmp_path / "corpus 1" / name).write_text("The bridge was opened in 1931.")
+    (book / "out").mkdir(parents=True)
+    monkeypatch.chdir(book)
+
+    for path in ("../corpus 1", str(tmp_path / "corpus 1")):
+        corpus = Folder(path)
+        documents = [corpus.fetch(name) for name in names]
+        findings = [found("was opened in 1931", document=document) for document in documents]
+        report = Report(question="When?", findings=findings, links={d.ref: d.link for d in documents})
+        report.save("out/report.md")
+
+        for text, folder in ((report.markdown, book), ((book / "out/report.md").read_text(), book / "out")):
+            linked = re.findall(r"\[\\\[\d\\]\]\(([^)]*)\)", text)
+            assert [(folder / unquote(link)).resolve().name for link in linked] == names
+            assert all((folder / unquote(link)).is_file() and not link.startswith("/") for link in linked)
+
+
+def test_a_page_of_a_pdf_and_a_web_page_keep_their_links_when_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The page number stays behind the file's path, and a web address is no path."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    finding = found("was opened in 1931")
+    for link, saved in (("corpus/a.pdf#page=2", "../corpus/a.pdf#page=2"), ("https://x.org/a#b", "https://x.org/a#b")):
+        Report(question="When?", findings=[finding], links={"bridge.md": link}).save("out/r.md")
+
+        assert f"]({saved}), characters" in Path("out/r.md").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_one_call_makes_a_cited_report(model: ResearchModel, thread: Any):
     assert all(1 <= n <= len(report.findings) for s in report.answer for n in s.findings)
     assert [s.text for s in report.disagreements] == ["The year differs."]
     assert any("census-1901.pdf could not be read" in note for note in report.notes)
-    assert f"[lamp-history.md]({ISLAND}/lamp-history.md), characters" in report.markdown
+    assert f"[lamp-history.md]({os.path.relpath(ISLAND)}/lamp-history.md), characters" in report.markdown
     assert "sourdough.md" not in cited(report)
 
 
