@@ -48,12 +48,14 @@ class Lease:
 
     Attributes:
         mutex: held around every use of the connection, so that number and INSERT of a row are one.
+        reader: what answers questions while the file is `closed`.
         heads: newest seq of each thread that was looked at since the file was opened; forgotten when it is closed.
     """
 
     def __init__(self, path: Path, *, idle_s: float, wait_s: float) -> None:
         self.path, self.idle_s, self.wait_s = path, idle_s, wait_s
         self.mutex, self._closed = threading.RLock(), threading.Event()
+        self.reader = reading.Reader(path)
         self.heads: dict[str, int] = {}
         self.store_id = self._database = ""
         self._wal = str(files.wal_path(path))
@@ -386,6 +388,7 @@ def _before_fork() -> None:
         lease.mutex.acquire()
         _held_over_fork.append(lease)
         lease.close()
+        lease.reader.close()  # its threads do not exist in the child
 
 
 def _after_fork_in_parent() -> None:
@@ -401,6 +404,7 @@ def _after_fork_in_child() -> None:
 def _close_all() -> None:
     for lease in list(_leases):
         lease.close()
+        lease.reader.close()
 
 
 if hasattr(os, "register_at_fork"):

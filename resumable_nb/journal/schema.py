@@ -36,6 +36,13 @@ def part(name: str, of_format: int = FORMAT) -> str:
     return parts[parts.index(name) + 1]
 
 
+@functools.cache
+def definitions() -> Mapping[str, str]:
+    """The views and macros by name, each as the statement that makes it."""
+    found = re.finditer(r"^CREATE (?:VIEW|MACRO) (\w+).*?;$", part("views"), re.MULTILINE | re.DOTALL)
+    return {one[1]: one[0] for one in found}
+
+
 def create(path: Path) -> None:
     """Make an empty store, whole or not at all, for its user only. Call it with the store's lock held.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from resumable_nb.errors import StoreDamaged, StoreError, StoreUnwritable, ThreadInUse, ThreadNotFound, UsageError
 from resumable_nb.failpoints import passing
-from resumable_nb.journal import files, past, processes, reading, schema
+from resumable_nb.journal import files, past, processes, schema
 from resumable_nb.journal.lease import Lease
 from resumable_nb.journal.rows import Row
 from resumable_nb.journal.session import Session, live, told_by
@@ -180,14 +180,14 @@ class Store:
             QueryRefused: it is something else, is wrong, or takes too long.
         """
         with self._lease.closed():
-            return reading.frame(self.path, sql, params, timeout_s=timeout_s, wait_s=self._lease.wait_s)
+            return self._lease.reader.frame(sql, params, timeout_s=timeout_s, wait_s=self._lease.wait_s)
 
     def rows(
         self, sql: str, params: Parameters = None, *, timeout_s: float = QUERY_TIMEOUT_S
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The same as `query` without pandas: names of the columns, and rows."""
         with self._lease.closed():
-            return reading.rows(self.path, sql, params, timeout_s=timeout_s, wait_s=self._lease.wait_s)
+            return self._lease.reader.rows(sql, params, timeout_s=timeout_s, wait_s=self._lease.wait_s)
 
     def close(self) -> None:
         """Let go of the file now instead of after `idle_s`. The store and its sessions can still be used."""

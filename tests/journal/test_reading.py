@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from resumable_nb.errors import QueryRefused, StoreError
+from resumable_nb.errors import QueryRefused, StoreError, StoreUntrusted
 from resumable_nb.journal import Row, Session, Store
 from tests.journal.others import Other, run
 
@@ -42,6 +42,45 @@ REFUSED = {
     "a Python variable": "SELECT * FROM variable",
     "an unknown name": "SELECT * FROM no_such_view",
     "nonsense": "SELEC 1",
+    "the store's own file": "SELECT * FROM read_blob('{store}')",
+    "the store's own file, bare": "FROM '{store}'",
+    "the store's own file, as a database": "FROM read_duckdb('{store}')",
+    "the store's own folder": "SELECT * FROM glob('{store}')",
+    "writing over the store's own file": "EXPLAIN ANALYZE COPY (SELECT 1) TO '{store}'",
+    "the same, behind a comment": "EXPLAIN /* x */ ANALYZE COPY (SELECT 1) TO '{store}'",
+    "two statements, the first an EXPLAIN": "EXPLAIN SELECT 1; COPY (SELECT 1) TO '{store}'",
+    "a file in a subquery": "SELECT 1 WHERE 1 IN (SELECT 1 FROM glob('{store}'))",
+    "a file in a window": "SELECT count(*) OVER (ORDER BY (SELECT max(file) FROM glob('{store}')))",
+    "a file in a recursion": "WITH RECURSIVE t AS (SELECT '' AS f UNION SELECT file FROM glob('{store}')) FROM t",
+    "a file in SUMMARIZE": "SUMMARIZE FROM glob('{store}')",
+    "a file in DESCRIBE": "DESCRIBE FROM read_csv('{store}')",
+    "the network": "SELECT * FROM read_parquet('https://localhost:1/x.parquet')",
+    "the network, bare": "FROM 's3://bucket/x.parquet'",
+    "an extension that would load by itself": "SELECT * FROM postgres_scan('', '', '')",
+    "the environment": "SELECT getenv('HOME')",
+    "text as SQL": "FROM query('SELECT 1')",
+    "text as a table": "FROM query_table('journal')",
+    "a plan as SQL": "FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))",
+    "a log file": "FROM enable_logging(storage = 'file', storage_path = '{folder}')",
+    "a profile": "FROM enable_profiling(save_location = '{folder}/out.json')",
+    "a checkpoint": "FROM force_checkpoint('store')",
+    "another grammar": "FROM add_grammar_extension('x')",
+    "a pointer": "FROM arrow_scan(1, 2, 3)",
+    "secrets": "FROM duckdb_secrets()",
+    "a view of the file's own": "SELECT * FROM store.main.threads",
+    "a view of the file's own, otherwise written": 'DESCRIBE "STORE".threads',
+    "a macro of the file's own": "SELECT store.main.sum(1)",
+    "sleep": "SELECT pg_sleep(1000000)",
+    "sleep, otherwise": "SELECT 1 WHERE sleep_ms(1000000000) IS NULL",
+    "an empty name": 'SELECT * FROM ""',
+    "deep nesting": "SELECT " + "(" * 5000 + "1" + ")" * 5000,
+    "a long chain": "SELECT " + "1 + " * 900 + "1",
+    "a setting": "SET VARIABLE x = 1",
+    "PREPARE": "PREPARE x AS SELECT 1",
+    "EXECUTE": "EXECUTE x",
+    "USE": "USE store",
+    "DETACH": "DETACH store",
+    "too much memory": "SELECT list(i) FROM range(2000000000) r(i)",
     "a huge sort": "SELECT * FROM range(2000000000) r(i) ORDER BY hash(i)",
 }
 
@@ -56,7 +95,7 @@ def test_what_is_refused(store: Store, session: Session, kind: str, tmp_path: Pa
     files = sorted(tmp_path.iterdir())
     before = store.path.read_bytes()
     with pytest.raises(QueryRefused) as told:
-        store.rows(REFUSED[kind].format(folder=tmp_path))
+        store.rows(REFUSED[kind].format(folder=tmp_path, store=store.path))
 
     assert str(told.value)
     assert [p for p in sorted(tmp_path.iterdir()) if p.suffix != ".lock"] == [p for p in files if p.suffix != ".lock"]
@@ -81,6 +120,15 @@ def test_what_is_refused(store: Store, session: Session, kind: str, tmp_path: Pa
         "SELECT * FROM in_flight('t')",
         "SELECT * FROM llm_exchange('t', 2)",
         "SELECT * FROM store_info",
+        "SELECT claim.lower() FROM findings",
+        "FROM memory.main.journal",
+        "PIVOT steps ON phase IN ('done') USING count(*)",
+        "SELECT * FROM json_each('[1]'), unnest([1]), range(2)",
+        "SELECT column_name FROM duckdb_columns() WHERE table_name = 'findings'",
+        "SELECT * FROM information_schema.tables",
+        "FROM duckdb_tables",
+        "SELECT (SELECT max(seq) FROM Checkpoints)",
+        "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM t WHERE i < 5) FROM t",
     ],
 )
 def test_what_is_answered(store: Store, session: Session, sql: str) -> None:
@@ -89,6 +137,43 @@ def test_what_is_answered(store: Store, session: Session, sql: str) -> None:
 
     assert names
     assert isinstance(rows, list)
+
+
+def test_an_endless_recursion_is_broken_off(store: Store, session: Session) -> None:
+    """A recursion without an end is interrupted after its time, and the next question is answered."""
+    with pytest.raises(QueryRefused, match=r"longer than 0\.2 s"):
+        store.rows(
+            "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM t) SELECT max(i) FROM t", timeout_s=0.2
+        )
+
+    assert store.rows("SELECT last_seq FROM threads")[1] == [(2,)]
+
+
+def test_a_question_leaves_nothing_to_the_next(store: Store, session: Session) -> None:
+    """Whatever was refused before, names, times and settings mean what they meant, and rows written since are seen."""
+    question = "SELECT count(*), any_value(current_setting('TimeZone')) FROM journal"
+    assert store.rows(question)[1] == [(2, "UTC")]
+    for refused in REFUSED.values():
+        with pytest.raises(QueryRefused):
+            store.rows(refused.format(folder="/nonexistent", store=store.path), timeout_s=1)
+    session.append(Row(kind="notice"))
+
+    assert store.rows(question)[1] == [(3, "UTC")]
+    assert store.rows("SELECT * FROM findings")[1] == []
+
+
+def test_a_file_that_was_changed_since_the_last_question_is_looked_at_anew(store: Store, session: Session) -> None:
+    """The database in memory is kept from question to question; what the file holds is checked at each."""
+    session.close()
+    store.close()
+    assert store.rows("SELECT last_seq FROM threads")[1] == [(3,)]
+    run(
+        "con = duckdb.connect(args[0]); con.execute('ALTER TABLE store_info ADD COLUMN x INTEGER DEFAULT 1')",
+        store.path,
+    )
+
+    with pytest.raises(StoreUntrusted, match="store_info"):
+        store.rows("SELECT last_seq FROM threads")
 
 
 def test_values_are_bound(store: Store, session: Session) -> None:
@@ -242,3 +327,23 @@ def test_the_user_s_own_connections_stay_as_they_are(store: Store, session: Sess
 
     assert Path(SECRETS).read_text() == duckdb.execute(f"SELECT content FROM read_text('{SECRETS}')").fetchall()[0][0]
     assert time.tzname
+
+
+FORKS = """
+store = Store.open(args[0])
+ask = lambda: store.rows("SELECT last_seq FROM threads")[1][0][0]
+before = ask()
+child = os.fork()
+if child == 0:
+    say(ask())
+    sys.exit()
+os.waitpid(child, 0)
+say(ask() - before)
+"""
+
+
+def test_a_forked_child_asks_too(store: Store, session: Session) -> None:
+    """What is kept in memory from question to question is not used in a forked child, and still works in the parent."""
+    store.close()
+
+    assert run(FORKS, store.path) == [2, 0]
