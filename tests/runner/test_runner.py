@@ -80,7 +80,11 @@ def test_the_kernel_is_this_python_whatever_the_person_has_installed(notebook, t
     )
     path = notebook("import sys\nprint(sys.executable)", kernelspec={"name": kernel, "display_name": "x"})
     run = subprocess.run(
-        [sys.executable, "-c", f"from resumable_nb.runner import *; run_notebook(Path({str(path)!r}), max_restarts=0)"],
+        [
+            sys.executable,
+            "-c",
+            f"from pathlib import Path; from resumable_nb.runner import run_notebook; run_notebook(Path({str(path)!r}), max_restarts=0)",
+        ],
         env={**os.environ, "JUPYTER_DATA_DIR": str(tmp_path / "data")},
     )
 
@@ -237,7 +241,7 @@ def test_a_cell_that_takes_too_long_is_interrupted(notebook, wait):
 
 
 def start(path: Path) -> subprocess.Popen[str]:
-    code = f"from resumable_nb.runner import *; r = run_notebook(Path({str(path)!r})); print(r.message)"
+    code = f"import sys; from pathlib import Path; from resumable_nb.runner import run_notebook; r = run_notebook(Path({str(path)!r})); print(r.message)"
     code += "; sys.exit(r.exit_code)"
     return subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, text=True, cwd=path.parent)
 
