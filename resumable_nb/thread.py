@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from resumable_nb import randomness, values
+from resumable_nb import history, randomness, values
 from resumable_nb.cells import Spent
 from resumable_nb.errors import ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from resumable_nb.cells import Record
+    from resumable_nb.history import Diff, Moment
 
 _FOLDED = (
     "thread",
@@ -160,15 +161,25 @@ class Thread:
             return here
         return self.live.detached(self.fold.image(self.fold.newest()))
 
-    def state_at(self, seq: int) -> State:
-        """The state at the newest checkpoint, or progress inside a step, at or before a journal row."""
-        return self.live.detached(self.fold.image(self._with_state(seq)))
+    def state_at(self, moment: Moment) -> State:
+        """The state after a row of the journal: that of the newest checkpoint, or progress inside a step, up to it.
 
-    def _with_state(self, seq: int) -> int:
-        """The newest row with a state at or before a row."""
-        if not 1 <= seq <= self.fold.head:
-            raise ThreadNotFound(f"Thread {self.thread_id!r} has rows 1 to {self.fold.head}, not {seq}.")
-        return self.fold.newest(seq)
+        Args:
+            moment: a row, as `history` numbers them; the name of a step: after its last run; `"newest"` or `"start"`;
+                -1, -2, … count back in the lineage.
+
+        Raises:
+            ThreadNotFound: There is no such row or step.
+            StateMismatch, MigrationFailed: It does not fit the state class as it is now; `raw_state_at` gives it.
+        """
+        return self.live.detached(self._image_at(moment))
+
+    def raw_state_at(self, moment: Moment) -> dict[str, Any]:
+        """The same as it is stored: field → JSON value. No class is needed, and nothing is migrated."""
+        return history.raw(self._image_at(moment))
+
+    def _image_at(self, moment: Moment) -> Image:
+        return history.state(self.fold, history.find(self.fold, self.thread_id, moment))
 
     def sql(self, query: str, params: list[Any] | None = None) -> pd.DataFrame:
         """Ask the store: one SELECT or EXPLAIN over the views; it cannot write, nor reach files or the network."""
@@ -189,28 +200,23 @@ class Thread:
             for row in self.fold.checkpoints()
         ]
 
-    def diff(self, a: int, b: int) -> list[dict[str, Any]]:
-        """What differs between the states at two rows: field, before and after as JSON values; None where missing."""
-        before, after = (self.fold.image(self._with_state(seq)) for seq in (a, b))
-        rows = []
-        for name in dict.fromkeys([*before.fields, *after.fields]):
-            old, new = (i.json(name) if name in i.fields else None for i in (before, after))
-            if old != new:
-                rows.append({"field": name, "before": old and json.loads(old), "after": new and json.loads(new)})
-        return rows
+    def diff(self, a: Moment, b: Moment) -> Diff:
+        """What differs between the states at two moments, as `state_at` takes them.
 
-    def fork(self, seq: int, new_id: str) -> str:
-        """A new, self-contained thread that starts with the rows 1 to `seq` of this one. Returns its name."""
-        self.store.fork(self.thread_id, seq, new_id)
+        Returns:
+            A list with a row per field that differs: `field`, `before` and `after` as JSON values (None where missing),
+            and `changes`, each place in it. It shows itself as a panel; `changes` of the whole has all places.
+        """
+        return history.diff(self.fold, self.thread_id, a, b)
+
+    def fork(self, moment: Moment, new_id: str) -> str:
+        """A new, self-contained thread that starts with the rows of this one up to a moment. Returns its name."""
+        self.store.fork(self.thread_id, history.find(self.fold, self.thread_id, moment), new_id)
         return new_id
 
     def fresh(self, step: str) -> None:
         """Retire the answers and finished runs of a step: it runs and asks anew. Receipts of effects stay."""
-        cell_id = self.fold.holder(step)
-        if cell_id is None:
-            known = ", ".join(f"`{n}`" for n in self.fold.step_names()) or "none yet"
-            raise ThreadNotFound(f"There is no step `{step}` in thread {self.thread_id!r}. Its steps: {known}.")
-        self.append(Row(kind="step", phase="retired", step=step, cell_id=cell_id))
+        self.append(history.retirement(self.fold, self.thread_id, step))
 
     def step(self, name: str, fn: Callable[..., Any]) -> Any:
         """Run a function as a durable step, or take its recorded result.

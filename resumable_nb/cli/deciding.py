@@ -1,4 +1,4 @@
-"""Commands by which a person answers: `approve`, `reject`, `settle`."""
+"""Commands by which a person decides: `approve`, `reject`, `settle`, `fresh`."""
 
 from __future__ import annotations
 
@@ -73,3 +73,16 @@ def settle(key: str, *, db: Path, thread: str | None, comment: str, receipt: str
         store_at(db), name, key, happened=not did_not_happen, receipt=receipt or None, comment=comment
     )
     click.echo(f"`{one_line(key)}` {settled.standing}. Run its step again to go on.")
+
+
+@cli.command()
+@click.argument("step")
+@DB
+@THREAD
+def fresh(step: str, *, db: Path, thread: str | None) -> None:
+    """Retire the answers and finished runs of STEP: it runs and asks anew, and pays. Receipts of its effects stay."""
+    from resumable_nb.history import read, retirement
+
+    name = thread_in(db, thread)
+    store_at(db).visitor(name).append(retirement(read(store_at(db), name), name, step))
+    click.echo(f"`{one_line(step)}` will run and ask anew when the notebook is run; receipts of its effects stay.")

@@ -11,14 +11,20 @@ from resumable_nb.errors import UsageError
 from resumable_nb.terminal import counted, one_line, plain
 
 
-@cli.command()
-@click.argument("seq", type=click.IntRange(1))
+@cli.command(context_settings={"ignore_unknown_options": True})
+@click.argument("moment", metavar="SEQ")
 @click.argument("new_id", metavar="NEW")
 @DB
 @THREAD
-def fork(seq: int, new_id: str, db: Path, thread: str | None) -> None:
-    """Make a thread NEW that starts with the rows 1 to SEQ of another one. What was answered is not asked again."""
+def fork(moment: str, new_id: str, db: Path, thread: str | None) -> None:
+    """Make a thread NEW that starts with the rows 1 to SEQ of another one. What was answered is not asked again.
+
+    SEQ is a row, the name of a step (up to the end of its last run), `newest`, or -1, -2, …, which count back.
+    """
+    from resumable_nb.history import find, read
+
     name = thread_in(db, thread)
+    seq = find(read(store_at(db), name), name, moment)
     store_at(db).fork(name, seq, new_id)
     click.echo(f"Thread {one_line(new_id)} holds rows 1 to {seq} of {one_line(name)}.")
 

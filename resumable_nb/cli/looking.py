@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from resumable_nb.cli.shared import DB, THREAD, ask, cli, store_at, thread_in
-from resumable_nb.errors import ThreadNotFound
 from resumable_nb.terminal import plain, table
 
 _NO_TEXT = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -72,25 +71,21 @@ def history(db: Path, thread: str | None) -> None:
     )
 
 
-@cli.command()
-@click.argument("a", type=click.IntRange(1))
-@click.argument("b", type=click.IntRange(1))
+@cli.command(context_settings={"ignore_unknown_options": True})
+@click.argument("a")
+@click.argument("b")
 @DB
 @THREAD
-def diff(a: int, b: int, db: Path, thread: str | None) -> None:
-    """Show what differs between the states at rows A and B, as `history` numbers them."""
+def diff(a: str, b: str, db: Path, thread: str | None) -> None:
+    """Show what differs between the states at A and B.
+
+    Each is a row as `history` numbers them, the name of a step (after its last run), `newest`, `start`, or -1, -2, …,
+    which count back.
+    """
+    from resumable_nb.history import diff, read
+
     name = thread_in(db, thread)
-    last = ask(store_at(db), "SELECT last_seq FROM threads WHERE thread_id = ?", [name])[1][0][0]
-    if max(a, b) > last:
-        raise ThreadNotFound(f"Thread {name!r} has no row {max(a, b)}: it has 1 to {last}. See `history`.")
-    found = ask(
-        store_at(db),
-        "SELECT field, a.value AS before, b.value AS after "
-        "FROM state_at(?, ?) a FULL JOIN state_at(?, ?) b USING (field) "
-        "WHERE a.value IS DISTINCT FROM b.value ORDER BY field",
-        [name, a, name, b],
-    )
-    click.echo(table(*found) if found[1] else f"The states at {a} and {b} are equal.")
+    click.echo(repr(diff(read(store_at(db), name), name, a, b)))
 
 
 @cli.command()

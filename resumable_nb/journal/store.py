@@ -11,7 +11,7 @@ from resumable_nb.errors import StoreDamaged, StoreError, StoreUnwritable, Threa
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import files, past, processes, schema
 from resumable_nb.journal.lease import Lease
-from resumable_nb.journal.rows import Row
+from resumable_nb.journal.rows import Row, from_values, select
 from resumable_nb.journal.session import Session, live, told_by
 
 if TYPE_CHECKING:
@@ -188,6 +188,11 @@ class Store:
         """The same as `query` without pandas: names of the columns, and rows."""
         with self._lease.closed():
             return self._lease.reader.rows(sql, params, timeout_s=timeout_s, wait_s=self._lease.wait_s)
+
+    def look(self, thread_id: str) -> list[Row]:
+        """All rows of a thread without request, response and body, read without trusting the file."""
+        query = f"SELECT {select(bodies=False)} FROM journal WHERE thread_id = ? ORDER BY seq"
+        return [from_values(row) for row in self.rows(query, [thread_id])[1]]
 
     def close(self) -> None:
         """Let go of the file now instead of after `idle_s`. The store and its sessions can still be used."""

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from resumable_nb.errors import AlreadyDecided, ResumableError
-from resumable_nb.notebook.panels import Panel, escape, when
+from resumable_nb.notebook.panels import when
 from resumable_nb.notebook.shown import BOX, LINES, TEXT, Shown, old_note
+from resumable_nb.panel import Panel, escape
 from resumable_nb.receipts import called
 
 if TYPE_CHECKING:

@@ -27,9 +27,10 @@ from resumable_nb.notebook.gate import GateDesk
 from resumable_nb.notebook.interrupts import Wakeup
 from resumable_nb.notebook.order import Notebook, Request
 from resumable_nb.notebook.outputs import OURS, Output, prepare
-from resumable_nb.notebook.panels import Panel, line, resume_panel
+from resumable_nb.notebook.panels import resume_panel
 from resumable_nb.notebook.signing import sign, trusted
 from resumable_nb.notebook.summary import summary
+from resumable_nb.panel import Panel, line
 from resumable_nb.spending import spent_since
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from resumable_nb import payloads
 from resumable_nb.errors import Misfit, UsageError
-from resumable_nb.notebook.panels import escape
+from resumable_nb.panel import escape
 
 _ERROR = "color:var(--jp-error-color1,#b71c1c);font-size:var(--jp-ui-font-size1,13px);line-height:1.4"
 _LONG = 100

@@ -18,8 +18,8 @@ from resumable_nb import payloads
 from resumable_nb.errors import AlreadyDecided, Misfit, ResumableError, StoreLocked
 from resumable_nb.gates import Gate, asked_about, decide, how_to_decide
 from resumable_nb.notebook.editor import Part, editor_of
-from resumable_nb.notebook.panels import Panel, escape
 from resumable_nb.notebook.shown import BOX, LINES, TEXT, Shown, old_note
+from resumable_nb.panel import Panel, escape
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from resumable_nb import gates, payloads, receipts
+from resumable_nb import gates, history, payloads, receipts
 from resumable_nb.errors import UsageError
 from resumable_nb.journal import Row
 from resumable_nb.notebook import panels, source
@@ -45,8 +45,9 @@ HELP = """Durable steps, and threads of research.
         RESUMABLE_NB_THREAD and RESUMABLE_NB_DB in the environment outrank THREAD and PATH.
     %resumable status            the steps, what was spent and saved, what is left of a budget
     %resumable history           the checkpoints
-    %resumable diff A B          what differs between the states at two checkpoints
-    %resumable fork SEQ NEW      a new thread NEW that starts with this one up to row SEQ
+    %resumable diff A B          what differs between two states: after the rows A and B, or after the steps A and B
+    %resumable fork SEQ NEW      a new thread NEW that starts with this one up to row SEQ, or up to the step SEQ
+        A row can also be `newest`, `start`, or -1, -2, …, which count back.
     %resumable fresh NAME        retire the answers of a step: it runs and asks anew
     %resumable approve NAME [--comment TEXT] [--payload JSON|@FILE] [--gate ROW]
     %resumable reject NAME [--comment TEXT] [--gate ROW]
@@ -68,8 +69,8 @@ USAGES = {
     "open": "%resumable open THREAD [--db PATH] [--query TEXT] [--state NAME] [--continue] [--take-over]",
     "status": "%resumable status",
     "history": "%resumable history",
-    "diff": "%resumable diff A B   (two checkpoints, as `%resumable history` numbers them)",
-    "fork": "%resumable fork SEQ NEW   (a row of this thread, and a name for the new one)",
+    "diff": "%resumable diff A B   (each a row as `%resumable history` numbers them, a step, `newest`, or -1, -2, …)",
+    "fork": "%resumable fork SEQ NEW   (a row of this thread, a step, or `newest`; and a name for the new one)",
     "fresh": "%resumable fresh NAME",
     "approve": "%resumable approve NAME [--comment TEXT] [--payload JSON|@FILE] [--gate ROW]",
     "reject": "%resumable reject NAME [--comment TEXT] [--gate ROW]",
@@ -199,16 +200,17 @@ class Commands:
 
     def diff(self, words: list[str]) -> None:
         """Show what differs between two states."""
-        found = _Arguments("diff", "A", "B", A=int, B=int).read(words)
-        self._extension.show_panel(panels.diff_panel(found.A, found.B, self._thread().diff(found.A, found.B)))
+        found = _Arguments("diff", "A", "B").read(words)
+        self._extension.show_panel(self._thread().diff(found.A, found.B).panel())
 
     def fork(self, words: list[str]) -> None:
         """Make a new thread out of the rows so far."""
-        found = _Arguments("fork", "SEQ", "NEW", SEQ=int).read(words)
+        found = _Arguments("fork", "SEQ", "NEW").read(words)
         thread = self._thread()
-        thread.fork(found.SEQ, found.NEW)
+        seq = history.find(thread.fold, thread.thread_id, found.SEQ)
+        thread.fork(seq, found.NEW)
         self._extension.say(
-            [f"Thread {found.NEW} holds rows 1 to {found.SEQ} of {thread.thread_id}: `%resumable open {found.NEW}`"]
+            [f"Thread {found.NEW} holds rows 1 to {seq} of {thread.thread_id}: `%resumable open {found.NEW}`"]
         )
 
     def fresh(self, words: list[str]) -> None:

@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.notebook.outputs import OURS, WIDGET
-from resumable_nb.notebook.panels import escape
+from resumable_nb.panel import escape
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from resumable_nb.notebook.panels import Panel
+    from resumable_nb.panel import Panel
 
 BOX = {
     "border": "1px solid var(--jp-border-color2,#bbb)",

@@ -31,14 +31,22 @@ def fill(session, text: str = "x") -> None:
     found = json.dumps({"append": {"findings": [{"quote": text}]}, "set": {"plan": [text]}})
     session.append(Row(kind="checkpoint", phase="start", parent_seq=0, changes=start))
     parent = session.head
-    session.append(Row(kind="step", phase="started", step="look", parent_seq=parent))
+    session.append(Row(kind="step", phase="started", step="look", cell_id="c", parent_seq=parent))
     session.append(Row(kind="llm", phase="started", step="look", key="k", occurrence=0, run_seq=-1))
     tokens = {"gen_ai_usage_input_tokens": 100, "gen_ai_usage_output_tokens": 10}
     session.append(
         Row(kind="llm", phase="done", step="look", key="k", occurrence=0, ref_seq=-1, response='"a"', **tokens)
     )
     session.append(
-        Row(kind="checkpoint", phase="step", step="look", parent_seq=parent, duration_ms=1500, changes=found)
+        Row(
+            kind="checkpoint",
+            phase="step",
+            step="look",
+            cell_id="c",
+            parent_seq=parent,
+            duration_ms=1500,
+            changes=found,
+        )
     )
 
 
@@ -99,9 +107,11 @@ def test_history_and_diff_show_what_each_checkpoint_changed(store):
     assert shown[0].split() == ["seq", "at", "step", "origin", "in_lineage", "changed"]
     assert shown[2].endswith("set findings, set query")
     assert shown[3].endswith("set plan, append findings")
-    assert difference.split("\n")[2].split()[:2] == ["findings", "[]"]
-    assert "plan" in difference
-    assert "are equal" in said("diff", "3", "3")
+    assert difference.startswith("From 3 to 7\n")
+    assert "  plan: added\n" in difference
+    assert "  findings: 1 added\n" in difference
+    assert "are the same" in said("diff", "3", "3")
+    assert said("diff", "-2", "look").split("\n")[1:] == difference.split("\n")[1:]
 
 
 def test_sql_prints_an_aligned_table_csv_and_json(store):
@@ -147,6 +157,22 @@ def test_fork_makes_a_thread_that_starts_with_the_rows_of_another(store):
     ]
 
 
+def test_a_fork_goes_up_to_a_step_too(store):
+    """A step's name means the end of its last run."""
+    assert "holds rows 1 to 7 of bees" in said("fork", "look", "wasps")
+
+
+def test_fresh_retires_the_answers_of_a_step(store):
+    """Also while a kernel has the thread: that one sees it before its next cell."""
+    session = store.open_session("bees", about={})
+    assert "will run and ask anew" in said("fresh", "look")
+    seen = session.refresh()
+    session.close()
+
+    assert [(row.kind, row.phase, row.step) for row in seen] == [("step", "retired", "look")]
+    assert "There is no step `lok`" in refused("fresh", "lok")
+
+
 def test_reading_does_not_disturb_a_session_at_work(store):
     """While a kernel has the thread, commands answer and write nothing into it."""
     session = store.open_session("bees", about={})
@@ -186,7 +212,7 @@ def test_thread_and_store_come_from_the_environment_too(store, tmp_path, monkeyp
         (["diff", "1", "99"], 1, "99"),
         (["fork", "99", "new"], 1, "has no row 99"),
         (["fork", "3", "bees"], 2, "has a thread 'bees' already"),
-        (["diff", "one", "2"], 2, "'one' is not a valid integer"),
+        (["diff", "one", "2"], 1, "There is no step `one` in thread 'bees'. Its steps: `look`"),
         (["sql"], 2, "Missing argument 'QUERY'"),
         (["nosuch"], 2, "No such command 'nosuch'"),
         (["sql", "SELECT 1", "--formt", "csv"], 2, "--formt"),
@@ -211,7 +237,7 @@ def test_help_names_every_command():
     """`--help` shows what there is, and each command explains itself."""
     text = said("--help")
 
-    for command in ("demo", "run", "status", "history", "diff", "sql", "fork"):
+    for command in ("demo", "run", "status", "history", "diff", "sql", "fork", "fresh"):
         assert command in text
         assert "Usage: resumable-nb" in said(command, "--help")
 

@@ -52,8 +52,8 @@ def test_diff_shows_what_changed(shared: Screen) -> None:
     first, last = shared.value("[h['seq'] for h in thread.history()][::len(thread.history()) - 1]")
     said = shared.execute(f"%resumable diff {first} {last}", "tool").said
 
-    assert "findings: 1 more" in said
-    assert "+ f1" in said
+    assert "findings: 1 added" in said
+    assert "+ [0] f1" in said
     assert "+ other" in said
 
 
@@ -80,10 +80,10 @@ def test_sql_gives_a_frame(shared: Screen) -> None:
         ("%resumable open t --dbx y", "unrecognized arguments: --dbx y", "usage: %resumable open THREAD"),
         ("%resumable open 't", "quote is not closed", "usage: %resumable open THREAD"),
         ("%resumable diff 1", "required: B", "usage: %resumable diff A B"),
-        ("%resumable diff one two", "invalid int value: 'one'", "usage: %resumable diff A B"),
+        ("%resumable diff one two", "There is no step `two`", "Its steps: `one`"),
         ("%resumable status now", "unrecognized arguments", "usage: %resumable status"),
         ("%resumable fresh", "required: NAME", "usage: %resumable fresh NAME"),
-        ("%resumable fork x y", "invalid int value", "usage: %resumable fork SEQ NEW"),
+        ("%resumable fork x y", "There is no step `x`", "`newest`"),
         ("%%resumable --help\nx = 1", "`%resumable?` explains it", "usage: %%resumable"),
         ("%resumable sql", "what to ask", "usage: %resumable sql SELECT"),
         ("%%resumable_sql 2x\nselect 1", "no name to bind", "usage: %%resumable_sql"),

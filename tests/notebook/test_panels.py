@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resumable_nb.cells import Spent
+from resumable_nb.history import Diff
 from resumable_nb.notebook import panels
-from resumable_nb.notebook.panels import Panel
 from resumable_nb.notebook.summary import StepSummary, Summary
+from resumable_nb.panel import Panel, line
 from resumable_nb.resuming import Line
 from resumable_nb.terminal import plain
 
@@ -47,15 +48,15 @@ def hostile_panels() -> list[Panel]:
         HOSTILE, HOSTILE, 9, MOMENT, HOSTILE, (HOSTILE,), (step, unfinished, StepSummary(HOSTILE, "not done"))
     )
     history = [{"seq": 1, "at": MOMENT, "step": HOSTILE, "origin": HOSTILE, "in_lineage": False, "changed": [HOSTILE]}]
-    diff = [
-        {"field": HOSTILE, "before": HOSTILE, "after": {"a": HOSTILE}},
-        {"field": "findings", "before": [], "after": [HOSTILE]},
-    ]
+    before = {"query": "none", "notes": f"same\nnone {HOSTILE}", "findings": []}
+    diff = Diff(
+        HOSTILE, before, {"query": HOSTILE, "notes": f"same\n{HOSTILE}", "findings": [HOSTILE], "a": {"b": HOSTILE}}
+    )
     return [
         panels.resume_panel(found, [Line(HOSTILE, HOSTILE, is_over=False)]),
         panels.status_panel(found),
         panels.history_panel(HOSTILE, history),
-        panels.diff_panel(1, 2, diff),
+        diff.panel(),
     ]
 
 
@@ -65,7 +66,7 @@ def test_text_of_a_model_is_no_html(number: int) -> None:
     panel = hostile_panels()[number]
     page = Page(panel.html())
 
-    assert page.tags <= {"div", "b", "table", "tr", "th", "td"}
+    assert page.tags <= {"div", "b", "table", "tr", "th", "td", "ins", "del"}
     assert page.attributes <= {"style"}
     assert HOSTILE in page.words
     assert "<img" in panel.text()
@@ -82,7 +83,7 @@ def test_any_text_is_shown_as_it_is(text: str) -> None:
 
 def test_a_line_is_text_and_html() -> None:
     """A line is shown in any front end, control characters taken out."""
-    data = panels.line(f"\x1b]0;t\x07{HOSTILE}")
+    data = line(f"\x1b]0;t\x07{HOSTILE}")
 
     assert data["text/plain"] == HOSTILE
     assert Page(data["text/html"]).tags == {"div"}
@@ -133,31 +134,3 @@ def test_history_stays_short() -> None:
     assert [row[0] for row in panel.rows] == list(range(5000 - panels.HISTORY_ROWS, 5000))
     assert "4,950 earlier ones" in panel.text()
     assert len(panel.html()) < 50_000
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "shown"),
-    [
-        (["a"], ["a", "b", "c"], ["findings: 2 more", "  + b", "  + c"]),
-        (["a", "b"], ["a"], ["findings:", '  - ["a", "b"]', '  + ["a"]']),
-        ("old", "new", ["findings:", "  - old", "  + new"]),
-        (None, {"a": "日本"}, ["findings:", "  - null", '  + {"a": "日本"}']),
-    ],
-)
-def test_a_difference_shows_before_and_after(before: Any, after: Any, shown: list[str]) -> None:
-    """A list that grew shows what came to it; anything else shows both values."""
-    assert panels.diff_panel(1, 2, [{"field": "findings", "before": before, "after": after}]).lines == shown
-
-
-@pytest.mark.parametrize("after", ["x" * 10**6, ["x"] * 10**5, {"a": "x" * 10**6}])
-def test_a_difference_of_large_values_stays_short(after: Any) -> None:
-    """Large values are cut, and it is said how large they are."""
-    text = panels.diff_panel(1, 2, [{"field": "f", "before": [], "after": after}]).text()
-
-    assert len(text) < 3 * panels.VALUE_CHARS
-    assert "characters)" in text or "more" in text
-
-
-def test_equal_states_have_no_difference() -> None:
-    """Where nothing differs, that is said."""
-    assert panels.diff_panel(1, 2, []).title == "The states at 1 and 2 are the same"
