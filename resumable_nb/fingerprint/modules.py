@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import sys
 import sysconfig
 import uuid
@@ -30,6 +31,8 @@ class _Source(NamedTuple):
 # Reloading a module gives it a new spec.
 _loaded: dict[str, tuple[ModuleSpec | None, Path, _Source]] = {}
 _files: dict[Path, tuple[int, int, _Source]] = {}
+# Root of a name and folder of a project → what was known when it was looked for, and whether it is the project's.
+_roots: dict[tuple[str, Path], tuple[object, bool]] = {}
 
 
 def module_digest(name: str, project: Path) -> str | None:
@@ -45,21 +48,21 @@ def module_digest(name: str, project: Path) -> str | None:
     Returns:
         None if the project has no such module.
     """
-    folder = project.resolve()
-    if not _is_of_project(name, folder):
-        return None
+    folder, entries = project.resolve(), _entries()
     found: dict[str, str] = {}
     todo = [name]
     while todo:
         module = todo.pop()
-        if module in found or (source := _source(module, folder)) is None:
+        if module in found or not _is_of_project(module, folder, entries):
             continue
-        found[module] = source.digest
-        todo += [other for other in _with_packages(source.imports) if other not in found]
+        if (source := _source(module, folder)) is not None:
+            found[module] = source.digest
+            todo += [other for other in _with_packages(source.imports) if other not in found]
     parts = [f"{module}={digest}" for module, digest in sorted(found.items())]
     return hashlib.sha256("\n".join([name, *parts]).encode()).hexdigest() if name in found else None
 
 
+@lru_cache(maxsize=4096)
 def is_project_file(path: Path, folder: Path) -> bool:
     """Whether a file is the project's own: below its folder, not installed there, no part of Python or this library."""
     if not path.is_relative_to(folder) or any(path.is_relative_to(other) for other in _not_ours()):
@@ -82,12 +85,34 @@ def _is_environment(folder: Path) -> bool:
     return (folder / "pyvenv.cfg").exists()
 
 
-def _is_of_project(name: str, folder: Path) -> bool:
-    """Whether the package at the root of a name is the project's. Most names are told apart here."""
+def _is_of_project(name: str, folder: Path, entries: object) -> bool:
+    """Whether the package at the root of a name is the project's. Most names are told apart here.
+
+    It is looked for anew where it was loaded since, or where an entry of sys.path has changed.
+    """
     root = name.partition(".")[0]
     if not root or root == LIBRARY or root in sys.builtin_module_names:
         return False
-    return any(is_project_file(path, folder) for path in _locations(root)[0])
+    module = sys.modules.get(root)
+    now = entries if module is None else getattr(module, "__spec__", None)
+    known = _roots.get((root, folder))
+    if known is None or known[0] != now:
+        known = now, any(is_project_file(path, folder) for path in _locations(root)[0])
+        _roots[root, folder] = known
+    return known[1]
+
+
+def _entries() -> list[tuple[str, int, int]]:
+    """The entries of sys.path and when they changed: by that, importlib too knows what is in a folder."""
+    return [(entry, *_stamp(entry or os.curdir)) for entry in sys.path]
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return 0, 0
+    return stat.st_ino, stat.st_mtime_ns
 
 
 def _locations(name: str) -> tuple[list[Path], list[str]]:
