@@ -34,6 +34,7 @@ class Fold:
         resources: names of those that were ever acquired.
         recovered_in: sessions of this process that have written what their resume took.
         budget: limits of the research by name, and prices, as they were told last; None: nobody told any.
+        refused: model → what it does not take, see `llm.dialects`.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class Fold:
         self.resources: set[str] = set()
         self.recovered_in: set[str] = set()
         self.budget: dict[str, Any] | None = None
+        self.refused: dict[str, set[str]] = {}
         self._run_of: dict[int, int] = {}
         self.effects = Effects()
         self.gates = Gates()
@@ -91,6 +93,9 @@ class Fold:
             self.notebooks.append(json.loads(row.data))
         if row.name == "budget" and row.data:
             self.budget = json.loads(row.data)
+        if row.name == "refused" and row.data:
+            told = json.loads(row.data)
+            self.refused.setdefault(told["model"], set()).add(told["refused"])
         if row.name == "anchors" and row.data:
             self.anchors |= {cell_id: (after, version) for cell_id, (after, version) in json.loads(row.data).items()}
 

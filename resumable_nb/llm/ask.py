@@ -12,10 +12,12 @@ import functools
 import inspect
 import re
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from resumable_nb.calls.http import REPLAYED
+from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.calls.protocol import current_scope
 from resumable_nb.errors import UsageError
 from resumable_nb.llm import models
@@ -100,7 +102,7 @@ def ask(
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
             measured = Measured(question.model)
-            return question.judge(measured.answered(send(asked, question.request())))
+            return question.judge(measured.answered(_sent(send, asked, question)))
     raise question.rejection()
 
 
@@ -143,7 +145,7 @@ async def aask(
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
             measured = Measured(question.model)
-            return question.judge(measured.answered(await send(asked, question.request())))
+            return question.judge(measured.answered(await _sent_async(send, asked, question)))
     raise question.rejection()
 
 
@@ -163,6 +165,33 @@ def context_message() -> dict[str, str]:
 
 
 # ---------------------------------------------------------------- sending
+def _sent(send: Callable[[Any, dict[str, Any]], Reply], client: Any, question: Question) -> Reply:
+    """The answer, asked for in words that the server takes."""
+    import openai
+
+    while True:
+        request = question.request()
+        try:
+            return send(client, request)
+        except openai.APIStatusError as error:
+            if not question.refused(error, request):
+                raise
+
+
+async def _sent_async(
+    send: Callable[[Any, dict[str, Any]], Awaitable[Reply]], client: Any, question: Question
+) -> Reply:
+    import openai
+
+    while True:
+        request = question.request()
+        try:
+            return await send(client, request)
+        except openai.APIStatusError as error:
+            if not await off_loop(partial(question.refused, error, request)):
+                raise
+
+
 def _whole(client: Any, request: dict[str, Any]) -> Reply:
     return _reply(client.chat.completions.with_raw_response.create(**request))
 
@@ -196,15 +225,32 @@ def _streaming(request: dict[str, Any]) -> dict[str, Any]:
 
 def _reply(raw: Any) -> Reply:
     answer = raw.parse()
+    if not answer.choices:
+        return Reply("", "none was given", None, _recorded_ms(raw), *_tokens(answer.usage))
     choice = answer.choices[0]
     message = choice.message
     return Reply(
-        message.content or "",
+        _text_of(message.content),
         choice.finish_reason or "stop",
         message.refusal,
         _recorded_ms(raw),
         *_tokens(answer.usage),
+        called=_called(message.tool_calls),
+        thought=getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or "",
     )
+
+
+def _text_of(content: Any) -> str:
+    """The text of an answer. Mistral's reasoning models give it in parts, with their thoughts in others."""
+    if isinstance(content, list):
+        parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        return "".join(str(part.get("text", "")) for part in parts)
+    return content or ""
+
+
+def _called(calls: Any) -> str:
+    """The first tool that was called; "" for none."""
+    return next((call.function.name for call in calls or () if getattr(call, "function", None)), "")
 
 
 def _recorded_ms(raw: Any) -> float | None:

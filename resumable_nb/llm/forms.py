@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pydantic
@@ -10,7 +12,10 @@ import pydantic
 MAX_ITEMS = 8
 MAX_LENGTH = 200
 _EXCERPT = 200
-_FENCED = re.compile(r"\s*```[a-z]*\n(.*?)\n?```\s*", re.DOTALL)
+_FENCED = re.compile(r"```[a-z]*\n(.*?)\n?```", re.DOTALL)
+# What a model thought, where its server leaves that in the answer; DeepSeek's template writes the first tag itself
+_THOUGHT = re.compile(r"\s*(?:<think>.*?(?:</think>|\Z)|\[THINK\].*?(?:\[/THINK\]|\Z))\s*", re.DOTALL)
+_THOUGHT_UNOPENED = re.compile(r".*(?:</think>|\[/THINK\])\s*", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -52,6 +57,12 @@ class Form:
         schema = bounded(schema) if self._bounded else schema
         return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}
 
+    @property
+    def instruction(self) -> str:
+        """The same in words, for a server that takes no schema."""
+        schema = self.response_format["json_schema"]["schema"]
+        return f"Answer with JSON only, without any other text. It has to fit this JSON schema:\n{json.dumps(schema)}"
+
     def value(self, text: str, *, cut: bool) -> Any:
         """The validated object.
 
@@ -62,12 +73,45 @@ class Form:
         Raises:
             Unfit: It does not have the form.
         """
-        fenced = _FENCED.fullmatch(text)
+        first: pydantic.ValidationError | None = None
+        for candidate in _candidates(text, cut=cut):
+            try:
+                value: Any = self._model.model_validate_json(candidate)
+            except pydantic.ValidationError as error:
+                first = first or error
+            else:
+                return value if self._is_model else value.answer
+        raise Unfit("it was cut off at the limit of tokens." if cut or first is None else _reasons(first), text)
+
+
+def without_thought(text: str) -> str:
+    """An answer without what the model thought before it; "" if it did nothing but think."""
+    thought = _THOUGHT.match(text)
+    return text[thought.end() :] if thought else text
+
+
+def _candidates(text: str, *, cut: bool) -> Iterator[str]:
+    """Where an answer in JSON may stand: all of it, or behind thoughts, in a fence, between other words; last first.
+
+    Of an answer that was cut off, no part stands for the whole.
+    """
+    spoken = _THOUGHT_UNOPENED.sub("", without_thought(text), count=1)
+    yield spoken
+    if not cut:
+        yield from reversed(_FENCED.findall(spoken))
+        yield from reversed(list(_objects(spoken)))
+
+
+def _objects(text: str) -> Iterator[str]:
+    """The JSON objects in a text, up to the first that does not end: what is within that one is only part of it."""
+    at = text.find("{")
+    while at >= 0:
         try:
-            value: Any = self._model.model_validate_json(fenced[1] if fenced else text)
-        except pydantic.ValidationError as error:
-            raise Unfit("it was cut off at the limit of tokens." if cut else _reasons(error), text) from error
-        return value if self._is_model else value.answer
+            _, end = json.JSONDecoder().raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        yield text[at:end]
+        at = text.find("{", end)
 
 
 def bounded(schema: Any) -> Any:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 from resumable_nb.calls.protocol import current_scope
 from resumable_nb.errors import AnswerRejected, CallError
 from resumable_nb.llm import models
-from resumable_nb.llm.forms import Form, Unfit
+from resumable_nb.llm.dialects import Dialect, is_filtered
+from resumable_nb.llm.forms import Form, Unfit, without_thought
 
 if TYPE_CHECKING:
+    import openai
+
     from resumable_nb.calls.protocol import Scope
 
 _EMBEDDED_MAX_TOKENS = 512
@@ -42,6 +45,8 @@ class Reply:
         recorded_ms: how long it took when it was live, if it came from the journal; else None.
         input_tokens: by the model's own numbers; 0 where it tells none.
         output_tokens: as these.
+        called: the tool that it called instead of answering; "" if it called none.
+        thought: what its server kept apart from the text; vLLM has put answers there.
     """
 
     text: str
@@ -50,6 +55,8 @@ class Reply:
     recorded_ms: float | None
     input_tokens: int = 0
     output_tokens: int = 0
+    called: str = ""
+    thought: str = ""
 
     @property
     def recorded(self) -> bool:
@@ -73,6 +80,8 @@ class Question:
         self._system = "\n\n".join(part for part in (wish.instructions, context) if part)
         self._embedded = models.is_embedded(base_url)
         self._form = Form(wish.response_format, bounded=self._embedded) if wish.response_format else None
+        schema = self._form and self._form.response_format
+        self._dialect = Dialect(self.model, base_url, schema)
         self._unfit: list[Unfit] = []
         self._all_recorded = True
 
@@ -84,10 +93,22 @@ class Question:
             prompt += (
                 f"\n\nYour last answer was {last.excerpt}. It does not fit: {last.why} Answer again, in the right form."
             )
+        form = {"response_format": self._form.response_format} if self._form and self._dialect.takes_schema else {}
+        if self._form and not form:
+            prompt += f"\n\n{self._form.instruction}"
         messages = [{"role": "system", "content": self._system}] if self._system else []
         messages += [*self._wish.history, {"role": "user", "content": prompt}]
-        form = {"response_format": self._form.response_format} if self._form else {}
         return {"model": self.model, "messages": messages, **form, **self._limits(), **self._wish.options}
+
+    def refused(self, error: openai.APIStatusError, request: dict[str, Any]) -> bool:
+        """Whether an error means that the next request has to say the same in other words.
+
+        Raises:
+            AnswerRejected: A content filter refused the question.
+        """
+        if is_filtered(error):
+            raise AnswerRejected(f"{self.model} refused to answer: {error.message}") from error
+        return self._dialect.learn(error, request)
 
     def judge(self, reply: Reply) -> Any:
         """The text or the object that a reply amounts to.
@@ -107,10 +128,17 @@ class Question:
         if self._form is None:
             return self._text(reply)
         try:
-            return self._form.value(reply.text, cut=reply.finish_reason == "length")
+            return self._value(self._form, reply)
         except Unfit as error:
             self._unfit.append(error)
             raise
+
+    @staticmethod
+    def _value(form: Form, reply: Reply) -> Any:
+        text = reply.text if reply.text.strip() else reply.thought
+        if reply.called and not text.strip():
+            raise Unfit(f"it called the tool {reply.called!r} instead of answering.", text)
+        return form.value(text, cut=reply.finish_reason == "length")
 
     def rejection(self) -> AnswerRejected:
         """What to raise when no answer has the form: whether it is a recorded one, and how to ask anew."""
@@ -125,11 +153,12 @@ class Question:
         )
 
     def _text(self, reply: Reply) -> str:
-        if not reply.text:
+        text = without_thought(reply.text)
+        if not text:
             raise AnswerRejected(f"{self.model} answered without text (finish reason: {reply.finish_reason}).")
         if reply.finish_reason == "length" and self._wish.max_tokens is None:  # else it is what was wished for
             _tell(self._scope, f"an answer of {self.model} was cut off at the limit of tokens")
-        return reply.text
+        return text
 
     def _limits(self) -> dict[str, Any]:
         """Limits and randomness. The embedded model answers the same question the same, unless told otherwise."""
@@ -142,7 +171,7 @@ class Question:
             limits["temperature"] = temperature
         if max_tokens is not None:
             new = models.takes_max_completion_tokens(self._base_url)
-            limits["max_completion_tokens" if new else "max_tokens"] = max_tokens
+            limits[self._dialect.limit_name("max_completion_tokens" if new else "max_tokens")] = max_tokens
         return limits
 
     def _say_who_answers(self) -> None:

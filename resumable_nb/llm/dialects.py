@@ -1,0 +1,85 @@
+"""What servers that speak OpenAI's protocol do not take, learned from how they refuse it.
+
+A server may refuse a JSON schema (DeepSeek, Groq: "This response_format type is unavailable now"; vLLM: "features not
+supported by xgrammar"; LM Studio, llama.cpp: the schema or its grammar), or one of the two names of the limit of tokens
+(OpenAI's newer models: "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead"). What was
+learned is kept in the thread: requests match by what they ask, so a replay has to ask as the first run did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from resumable_nb.calls.protocol import current_scope
+from resumable_nb.journal import Row
+from resumable_nb.scope import Scope
+
+if TYPE_CHECKING:
+    import openai
+
+_REFUSED_FORM = re.compile(r"response.?format|json.?schema|grammar|guided|structured.?output", re.IGNORECASE)
+_UNKNOWN = re.compile(r"not supported|unsupported|unrecogni[sz]ed|unknown|not permitted|extra", re.IGNORECASE)
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_elsewhere: dict[str, set[str]] = {}  # where no thread is open: for as long as the process lives
+
+
+class Dialect:
+    """What one model is known not to take.
+
+    Args:
+        model: its name.
+        base_url: of its server.
+        schema: that its answers are to have; None: a text.
+    """
+
+    def __init__(self, model: str, base_url: object, schema: Any) -> None:
+        self._model, self._place = model, f"{base_url} {model}"
+        told = json.dumps(schema, sort_keys=True)
+        # By form: what was asked with one schema before another was refused is asked with it again
+        self._form = f"schema {hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+    @property
+    def _refused(self) -> set[str]:
+        running = current_scope()
+        if not isinstance(running, Scope):
+            return _elsewhere.get(self._place, set())
+        return running.thread.fold.refused.get(self._model, set())
+
+    @property
+    def takes_schema(self) -> bool:
+        """Whether it may be asked with this schema."""
+        return self._form not in self._refused
+
+    def limit_name(self, usual: str) -> str:
+        """What it calls the limit of tokens."""
+        other = _LIMITS[1 - _LIMITS.index(usual)]
+        return other if usual in self._refused else usual
+
+    def learn(self, error: openai.APIStatusError, request: dict[str, Any]) -> bool:
+        """Whether an error says that the same can be asked in other words; then it will be."""
+        told = f"{error.message} {json.dumps(error.body, default=str)}"
+        if error.status_code not in (400, 422):
+            return False
+        limit = next((name for name in _LIMITS if name in request and re.search(rf"\b{name}\b", told)), None)
+        if limit and _UNKNOWN.search(told) and not self._refused & set(_LIMITS):
+            return self._keep(limit)
+        if "response_format" in request and self.takes_schema and _REFUSED_FORM.search(told):
+            return self._keep(self._form)
+        return False
+
+    def _keep(self, refused: str) -> bool:
+        running = current_scope()
+        if not isinstance(running, Scope):
+            _elsewhere.setdefault(self._place, set()).add(refused)
+        else:
+            told = {"model": self._model, "refused": refused}
+            running.append(Row(kind="notice", name="refused", data=json.dumps(told)))
+        return True
+
+
+def is_filtered(error: openai.APIStatusError) -> bool:
+    """Whether a content filter refused the question: Azure says so with an error."""
+    return error.status_code == 400 and "content_filter" in (error.code, getattr(error, "type", None))

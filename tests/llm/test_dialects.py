@@ -1,0 +1,241 @@
+"""What real servers answer to `ask`: refusals of a parameter, thoughts before the answer, fences, tools, no text.
+
+The shapes are those of public reports: DeepSeek (BerriAI/litellm#7580, khoj-ai/khoj#1336), Groq (dzhng/deep-research#127),
+vLLM (vllm-project/vllm#16321, #13375, #50948), llama.cpp (ggml-org/llama.cpp#11847), LM Studio, OpenAI
+(ITSpecialist111/ai_automation_suggester#38), Azure (stanford-crfm/helm#3327), Mistral.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from openai import BadRequestError
+from pydantic import BaseModel
+
+import resumable_nb
+from resumable_nb.errors import AnswerRejected
+from resumable_nb.llm import dialects
+from resumable_nb.llm.ask import aask, ask
+from tests.support.model_server import ModelServer
+
+
+class Risk(BaseModel):
+    name: str
+    score: int
+
+
+GOOD = '{"name": "ice", "score": 3}'
+RISK = Risk(name="ice", score=3)
+NO_SCHEMA = {
+    "DeepSeek": (400, "This response_format type is unavailable now"),
+    "DeepSeek before": (422, "Failed to deserialize: response_format.type `json_schema` is unavailable now"),
+    "Groq": (400, "'response_format.type' : value is not one of the allowed values ['text','json_object']"),
+    "vLLM": (400, "The provided JSON schema contains features not supported by xgrammar."),
+    "llama.cpp": (400, 'Either "json_schema" or "grammar" can be specified, but not both'),
+    "OpenAI": (400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model."),
+}
+NO_MAX_TOKENS = {
+    "error": {
+        "message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
+        "instead.",
+        "type": "invalid_request_error",
+        "param": "max_tokens",
+        "code": "unsupported_parameter",
+    }
+}
+
+
+def error(status: int, told: str, **more: Any) -> dict[str, Any]:
+    return {"status": status, "json": {"error": {"message": told, "type": "invalid_request_error", **more}}}
+
+
+def message(finish_reason: str = "stop", **said: Any) -> dict[str, Any]:
+    choice = {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", "content": None, **said}}
+    return {"json": {"id": "x", "object": "chat.completion", "choices": [choice]}}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_learned() -> Iterator[None]:
+    dialects._elsewhere.clear()
+    yield
+    dialects._elsewhere.clear()
+
+
+def step(db: Path, question: Any) -> Any:
+    """In a session of its own, as in a new process: nothing is known but what the store knows."""
+    dialects._elsewhere.clear()
+    with resumable_nb.open("t", db=db, say=lambda _: None) as thread:
+        return thread.step("s", question)
+
+
+@pytest.mark.parametrize("refusal", NO_SCHEMA.values(), ids=NO_SCHEMA.keys())
+@pytest.mark.parametrize("way", ["whole", "streamed", "async"])
+def test_a_refused_schema_is_asked_for_in_words(way: str, refusal: tuple[int, str], server: ModelServer):
+    """The schema stands in the prompt then, and the next question asks so at once."""
+    server.script(error(*refusal), {"text": f"```json\n{GOOD}\n```", "times": 9})
+
+    def asked() -> Any:
+        if way == "async":
+            return asyncio.run(aask("Q1", Risk))
+        return ask("Q1", Risk, stream=way == "streamed")
+
+    assert asked() == RISK
+    body = server.last()["body"]
+    assert "response_format" not in body
+    assert '"score"' in body["messages"][-1]["content"]
+    assert asked() == RISK
+    assert server.asked() == 3
+
+
+@pytest.mark.parametrize("wanted", [Risk, Literal["yes", "no"], list[int]])
+def test_the_words_ask_for_every_form(wanted: Any, server: ModelServer):
+    """Also for those that are no model: their value stands in `answer`."""
+    answer = {Risk: GOOD, list[int]: '{"answer": [1, 2]}'}.get(wanted, '{"answer": "yes"}')
+    server.script(error(400, "response_format is not supported"), {"text": answer})
+
+    assert ask("Q1", wanted) in (RISK, "yes", [1, 2])
+
+
+def test_what_was_learned_is_known_after_a_crash(server: ModelServer, tmp_path: Path):
+    """A replay asks as the first run did, so nothing is sent again; each form is learned by itself."""
+    db = tmp_path / "t.duckdb"
+    server.script({"text": '{"answer": 7}'}, error(400, "schema not supported by grammar"), {"text": GOOD})
+    server.script(error(400, NO_MAX_TOKENS["error"]["message"]), {"text": "short"})
+
+    def question() -> tuple[Any, ...]:
+        return ask("Q1", int), ask("Q2", Risk), ask("Q3", max_tokens=9)
+
+    def again() -> tuple[Any, ...]:
+        return question()
+
+    assert step(db, question) == step(db, again) == (7, RISK, "short")
+    assert server.asked() == 5
+    assert server.last()["body"]["max_completion_tokens"] == 9
+
+
+def test_the_limit_of_tokens_goes_by_the_name_that_the_server_takes(server: ModelServer):
+    """The other name is tried once; an error about anything else is raised as it is."""
+    server.script({"status": 400, "json": NO_MAX_TOKENS}, {"text": "one"}, {"text": "two"})
+
+    assert [ask("Q1", max_tokens=5), ask("Q2", max_tokens=5)] == ["one", "two"]
+    assert server.asked() == 3
+
+    for told in ("max_tokens is too large: 5000000", "context length exceeded"):
+        server.script(error(400, told))
+        with pytest.raises(BadRequestError, match=told[:10]):
+            ask("Q3", Risk, max_tokens=5)
+    assert server.asked("Q3") == 2
+
+
+def test_a_server_that_takes_nothing_is_not_asked_for_ever(server: ModelServer):
+    """Each way is tried once, then its error is raised."""
+    server.script(error(400, "'max_tokens' and response_format are not supported", times=9) | {"times": 9})
+
+    with pytest.raises(BadRequestError):
+        ask("Q1", Risk, max_tokens=5)
+
+    assert server.asked() == 3
+
+
+THOUGHTS = [
+    f"<think>\nIs it {{snow}}? No.\n</think>\n\n{GOOD}",
+    f"Is it snow? No.\n</think>\n\n{GOOD}",
+    f'<think>{{"name": "snow", "score": 1}}</think>```json\n{GOOD}\n```',
+    f"[THINK]Is it snow?[/THINK]{GOOD}",
+    f"Here is the JSON:\n```json\n{GOOD}\n```\nAsk me for more!",
+    f'For example {{"name": "x", "score": 0}}. My answer:\n{GOOD}',
+    f"```\n{GOOD}\n```",
+    f"Sure! {GOOD} I hope this helps.",
+]
+
+
+@pytest.mark.parametrize("text", THOUGHTS)
+def test_an_answer_is_found_behind_thoughts_and_between_words(text: str, server: ModelServer):
+    """Reasoning models whose server leaves their thoughts in the text, fences, words before and after; the last counts."""
+    server.script({"text": text})
+
+    assert ask("Q1", Risk, retries=0) == RISK
+
+
+class Loose(BaseModel):
+    name: str = ""
+    parts: list[dict[str, str]] = []
+
+
+@pytest.mark.parametrize(
+    ("text", "finish_reason"),
+    [
+        ('{"name": "ice", "parts": [{"name": "floe"}, {"na', "stop"),
+        ('{"name": "ice", "parts": [{"name": "floe"}', "length"),
+        (f"{GOOD} and more, such as", "length"),
+        ("<think>It may be ice, or", "length"),
+        ("<think>It is ice.</think>", "stop"),
+    ],
+)
+def test_a_part_of_an_answer_is_no_answer(text: str, finish_reason: str, server: ModelServer):
+    """Half a JSON, an answer that was cut off, nothing but thoughts."""
+    server.script({"text": text, "finish_reason": finish_reason})
+
+    with pytest.raises(AnswerRejected):
+        ask("Q1", Loose, retries=0)
+
+
+def test_a_text_comes_without_the_thoughts(server: ModelServer):
+    """Only those that stand before it; an answer that talks about the tag keeps it."""
+    server.script({"text": "<think>Hm.</think>\n\nIt is ice."}, {"text": "Close it with </think>."})
+    server.script({"text": "<think>Hm, it may", "finish_reason": "length"})
+
+    assert [ask("Q1"), ask("Q2")] == ["It is ice.", "Close it with </think>."]
+    with pytest.raises(AnswerRejected, match=r"without text \(finish reason: length\)"):
+        ask("Q3")
+
+
+def test_content_in_parts_is_read(server: ModelServer):
+    """As Mistral's reasoning models give it."""
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": GOOD}]
+    server.script(message(content=parts))
+
+    assert ask("Q1", Risk, retries=0) == RISK
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_an_answer_among_the_reasoning_is_read(name: str, server: ModelServer):
+    """vLLM has put the JSON there and no content; a reasoning that is no answer is none."""
+    server.script(message(**{name: GOOD}), message("length", **{name: "It may be ice"}))
+
+    assert ask("Q1", Risk, retries=0) == RISK
+    with pytest.raises(AnswerRejected, match="cut off"):
+        ask("Q2", Risk, retries=0)
+
+
+def test_a_tool_call_is_no_answer(server: ModelServer):
+    """The model is told so and asked again; without a form it is an error that says it."""
+    server.script({"tool": "close_ticket"}, {"text": GOOD}, {"tool": "close_ticket"})
+
+    assert ask("Q1", Risk) == RISK
+    assert "it called the tool 'close_ticket' instead of answering" in server.last()["body"]["messages"][-1]["content"]
+    with pytest.raises(AnswerRejected, match="tool_calls"):
+        ask("Q2")
+
+
+def test_no_choices_are_no_answer(server: ModelServer):
+    """Some gateways send none."""
+    server.script({"json": {"id": "x", "choices": []}, "times": 9})
+
+    for form in (None, Risk):
+        with pytest.raises(AnswerRejected, match=r"without text|does not fit"):
+            ask("Q1", form)
+
+
+def test_a_filter_that_answers_with_an_error_has_refused(server: ModelServer):
+    """As Azure's does; asking again would not help."""
+    server.script(error(400, "The response was filtered due to the prompt.", code="content_filter", param="prompt"))
+
+    with pytest.raises(AnswerRejected, match=r"refused to answer: .*filtered"):
+        ask("Q1", Risk)
+
+    assert server.asked() == 1
