@@ -63,8 +63,14 @@ def read(store: Store, thread_id: str) -> Fold:
     return fold
 
 
-def find(fold: Fold, thread_id: str, moment: Moment) -> int:
+def find(fold: Fold, thread_id: str, moment: Moment, *, head: int = 0) -> int:
     """The journal row that is meant.
+
+    Args:
+        fold: the thread.
+        thread_id: its name.
+        moment: what a person says.
+        head: its newest row, where that is no row that is folded.
 
     Raises:
         ThreadNotFound: there is no such row or step, or it has never ended.
@@ -84,9 +90,9 @@ def find(fold: Fold, thread_id: str, moment: Moment) -> int:
                 f"Thread {thread_id!r} has {len(fold.chain)} checkpoints in its lineage, so there is no {moment}."
             )
         return fold.chain[moment]
-    if not 1 <= moment <= fold.head:
+    if not 1 <= moment <= (head := max(head, fold.head)):
         raise ThreadNotFound(
-            f"Thread {thread_id!r} has no row {moment}: it has 1 to {fold.head}. See `%resumable history`, or "
+            f"Thread {thread_id!r} has no row {moment}: it has 1 to {head}. See `%resumable history`, or "
             "`resumable-nb history`."
         )
     return moment
@@ -128,11 +134,10 @@ def raw(image: Image) -> dict[str, Any]:
     return {name: json.loads(image.json(name)) for name in image.fields}
 
 
-def diff(fold: Fold, thread_id: str, a: Moment, b: Moment) -> Diff:
-    """What differs between the states at two moments. Raises as `find`."""
-    seqs = [find(fold, thread_id, moment) for moment in (a, b)]
-    before, after = (state(fold, seq) for seq in seqs)
-    title = f"From {_named(a, seqs[0])} to {_named(b, seqs[1])}"
+def diff(fold: Fold, a: tuple[Moment, int], b: tuple[Moment, int]) -> Diff:
+    """What differs between the states at two moments, each with the row that `find` gave for it."""
+    before, after = state(fold, a[1]), state(fold, b[1])
+    title = f"From {_named(*a)} to {_named(*b)}"
     if before.schema_version != after.schema_version:
         title += f" (state version {before.schema_version} → {after.schema_version})"
     return Diff(title, raw(before), raw(after))

@@ -8,6 +8,7 @@ in doubt again.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +26,12 @@ _RECEIPT_BYTES = 10 << 20
 """In JSON with its escapes, this is less than the most that a row takes."""
 _RECEIPT_CHARS = 10_000
 Standing = Literal["happened", "did not happen", "in doubt", "running"]
+_STANDS: dict[Standing, str] = {
+    "happened": "happened",
+    "did not happen": "did not happen",
+    "in doubt": "is in doubt",
+    "running": "has not ended",
+}
 _STANDING: dict[str, Standing] = {
     "done": "happened",
     "failed": "did not happen",
@@ -216,8 +223,9 @@ def settle(
     visitor = store.visitor(thread_id)
     effects = folded(visitor.read(kinds=("effect",)))
     effect = effects.by_key.get(key)
-    _check_in_doubt(effects, effect, key, thread_id)
-    assert effect is not None
+    if effect is None:
+        raise _no_effect(store, thread_id, key, effects)
+    _check_in_doubt(effects, effect, key)
     if not happened:
         _check_that_it_cannot_happen(effect, visitor)
     data: dict[str, Any] = {"by": who(), "at": datetime.now(UTC).isoformat(timespec="seconds"), "comment": comment}
@@ -231,15 +239,30 @@ def settle(
     return now
 
 
-def _check_in_doubt(effects: Effects, effect: Effect | None, key: str, thread_id: str) -> None:
-    if effect is None or effect.standing == "running":
-        waiting = [f"`{k}`" for k, e in effects.by_key.items() if e.standing == "in doubt"]
-        told = f"In doubt: {', '.join(waiting)}." if waiting else "No effect is in doubt."
-        if effect is None:
-            raise NotAsked(f"Thread {thread_id!r} has no effect with the key {key!r}. {told}")
+def _no_effect(store: Store, thread_id: str, key: str, effects: Effects) -> NotAsked:
+    """It is not known here; a fork, or the thread that this one was forked from, may have started it."""
+    for other in store.family(thread_id):
+        effect = folded(store.visitor(other).read(kinds=("effect",), bodies=False)).by_key.get(key)
+        if effect is not None:
+            words = ["resumable-nb", "settle", key, "--thread", other, "--db", str(store.path)]
+            how = f" Settle it there: `{shlex.join(words)}`." if effect.standing == "in doubt" else ""
+            return NotAsked(
+                f"The effect {key!r} was started in thread {other!r}, a relative of {thread_id!r} by `fork`, "
+                f"and {_STANDS[effect.standing]} there.{how} Nothing was changed."
+            )
+    return NotAsked(f"Thread {thread_id!r} has no effect with the key {key!r}. {_told(effects)}")
+
+
+def _told(effects: Effects) -> str:
+    waiting = [f"`{k}`" for k, e in effects.by_key.items() if e.standing == "in doubt"]
+    return f"In doubt: {', '.join(waiting)}." if waiting else "No effect is in doubt."
+
+
+def _check_in_doubt(effects: Effects, effect: Effect, key: str) -> None:
+    if effect.standing == "running":
         raise NotAsked(
             f"The effect {key!r} has started and not ended: it runs now, or its process died. Run its step again; if "
-            f"it is in doubt then, settle it. {told} Nothing was changed."
+            f"it is in doubt then, settle it. {_told(effects)} Nothing was changed."
         )
     if effect.standing != "in doubt":
         raise _already(effect)

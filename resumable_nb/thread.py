@@ -179,7 +179,11 @@ class Thread:
         return history.raw(self._image_at(moment))
 
     def _image_at(self, moment: Moment) -> Image:
-        return history.state(self.fold, history.find(self.fold, self.thread_id, moment))
+        return history.state(self.fold, self.row_of(moment))
+
+    def row_of(self, moment: Moment) -> int:
+        """The journal row that is meant, as `state_at` takes it. Raises ThreadNotFound."""
+        return history.find(self.fold, self.thread_id, moment, head=self.session.head)
 
     def sql(self, query: str, params: list[Any] | None = None) -> pd.DataFrame:
         """Ask the store: one SELECT or EXPLAIN over the views; it cannot write, nor reach files or the network."""
@@ -207,11 +211,11 @@ class Thread:
             A list with a row per field that differs: `field`, `before` and `after` as JSON values (None where missing),
             and `changes`, each place in it. It shows itself as a panel; `changes` of the whole has all places.
         """
-        return history.diff(self.fold, self.thread_id, a, b)
+        return history.diff(self.fold, (a, self.row_of(a)), (b, self.row_of(b)))
 
     def fork(self, moment: Moment, new_id: str) -> str:
         """A new, self-contained thread that starts with the rows of this one up to a moment. Returns its name."""
-        self.store.fork(self.thread_id, history.find(self.fold, self.thread_id, moment), new_id)
+        self.store.fork(self.thread_id, self.row_of(moment), new_id)
         return new_id
 
     def fresh(self, step: str) -> None:

@@ -12,9 +12,6 @@ from resumable_nb.receipts import Effect, folded
 if TYPE_CHECKING:
     from resumable_nb.thread import Thread
 
-_FORKS = """
-SELECT thread_id, arg_max(data->>'from', seq) FROM journal WHERE kind = 'thread' AND phase = 'forked' GROUP BY thread_id
-"""
 _families: weakref.WeakKeyDictionary[Thread, tuple[list[str], list[str]]] = weakref.WeakKeyDictionary()
 _BY_WEIGHT = {"happened": 0, "running": 1, "in doubt": 2, "did not happen": 3}
 
@@ -53,16 +50,5 @@ def _family(thread: Thread) -> list[str]:
     names = thread.store.threads()
     known = _families.get(thread)
     if known is None or known[0] != names:
-        origins = dict(thread.store.rows(_FORKS)[1]) if len(names) > 1 else {}
-        mine = _root(thread.thread_id, origins)
-        found = [n for n in names if n != thread.thread_id and _root(n, origins) == mine]
-        known = _families[thread] = names, found
+        known = _families[thread] = names, thread.store.family(thread.thread_id) if len(names) > 1 else []
     return known[1]
-
-
-def _root(thread_id: str, origins: dict[str, str]) -> str:
-    seen = {thread_id}
-    while (origin := origins.get(thread_id)) is not None and origin not in seen:
-        seen.add(origin)
-        thread_id = origin
-    return thread_id

@@ -82,10 +82,11 @@ def diff(a: str, b: str, db: Path, thread: str | None) -> None:
     Each is a row as `history` numbers them, the name of a step (after its last run), `newest`, `start`, or -1, -2, …,
     which count back.
     """
-    from resumable_nb.history import diff, read
+    from resumable_nb.history import diff, find, read
 
     name = thread_in(db, thread)
-    click.echo(repr(diff(read(store_at(db), name), name, a, b)))
+    fold = read(store_at(db), name)
+    click.echo(repr(diff(fold, (a, find(fold, name, a)), (b, find(fold, name, b)))))
 
 
 @cli.command()

@@ -142,6 +142,20 @@ def fork_statement(thread_id: str, seq: int, new_id: str, ts: datetime) -> tuple
     }
 
 
+FORKS = """
+SELECT thread_id, arg_max(data->>'from', seq) FROM journal WHERE kind = 'thread' AND phase = 'forked' GROUP BY thread_id
+"""
+
+
+def root_of(thread_id: str, origins: dict[str, str]) -> str:
+    """The thread that a fork, or a fork of one, goes back to."""
+    seen = {thread_id}
+    while (origin := origins.get(thread_id)) is not None and origin not in seen:
+        seen.add(origin)
+        thread_id = origin
+    return thread_id
+
+
 def check_name(thread_id: str) -> None:
     """A thread needs a name that can be typed and shown.
 

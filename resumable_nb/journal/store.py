@@ -168,6 +168,12 @@ class Store:
             self._lease.acknowledge(copied)
         return copied
 
+    def family(self, thread_id: str) -> list[str]:
+        """The other threads that are forks of this one, or that it is a fork of, at any remove."""
+        origins = dict(self.rows(past.FORKS)[1])
+        mine = past.root_of(thread_id, origins)
+        return [n for n in self.threads() if n != thread_id and past.root_of(n, origins) == mine]
+
     def query(self, sql: str, params: Parameters = None, *, timeout_s: float = QUERY_TIMEOUT_S) -> pd.DataFrame:
         """Ask one SELECT (or EXPLAIN) of the views, or of `journal`, without trusting the file; times are UTC.
 

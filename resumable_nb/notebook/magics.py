@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from resumable_nb import gates, history, payloads, receipts
+from resumable_nb import gates, payloads, receipts
 from resumable_nb.errors import UsageError
 from resumable_nb.journal import Row
 from resumable_nb.notebook import panels, source
@@ -207,7 +207,7 @@ class Commands:
         """Make a new thread out of the rows so far."""
         found = _Arguments("fork", "SEQ", "NEW").read(words)
         thread = self._thread()
-        seq = history.find(thread.fold, thread.thread_id, found.SEQ)
+        seq = thread.row_of(found.SEQ)
         thread.fork(seq, found.NEW)
         self._extension.say(
             [f"Thread {found.NEW} holds rows 1 to {seq} of {thread.thread_id}: `%resumable open {found.NEW}`"]

@@ -241,6 +241,8 @@ def test_a_doubt_of_a_fork_is_a_doubt_here(db: Path) -> None:
 
     with pytest.raises(Paused, match=r"in thread 'f'.*settle close-1 --thread f"):
         step(db, lambda: close(1, "break"))
+    with pytest.raises(NotAsked, match=r"started in thread 'f'.*is in doubt there.*settle close-1 --thread f"):
+        settle(Store.open(db), "t", "close-1", happened=False)
     assert len(CALLS) == 1
 
 
