@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed, wait
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from resumable_nb.calls.function import FunctionCall, begun, is_durable
 from resumable_nb.errors import UsageError
 from resumable_nb.scope import Run, scope
 from resumable_nb.state.model import State, deferred
+from resumable_nb.stops import stopped_by
+from resumable_nb.terminal import counted
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _THREADS = 8
+GRACE_S = 10.0
+"""How long Ctrl-C waits for answers that are on their way: they are paid."""
+
 _SHOWN_EACH = 200  # items that are shown one by one; more would take long, and the bar shows the others as it does
 
 
@@ -59,6 +67,9 @@ def map(fn: Callable[[T], R], items: Iterable[T], *, executor: Executor | None =
     runs again. `state.update` inside `fn` takes effect at the end, merged by the reducers in the order of the items;
     until then every call sees the state as it was when `map` began.
 
+    After Ctrl-C no branch begins another call. Answers that are on their way are waited for, 10 seconds at the longest:
+    they are kept, and the next run goes on from them. A second Ctrl-C does not wait.
+
     Args:
         fn: a function of one item, not `async`.
         items: the items.
@@ -75,18 +86,50 @@ def map(fn: Callable[[T], R], items: Iterable[T], *, executor: Executor | None =
     todo = list(items)
     if executor is not None:
         return _mapped(fn, todo, executor)
-    pool = ThreadPoolExecutor(min(_THREADS, len(todo) or 1), thread_name_prefix="resumable-map")
+    pool = _Threads(min(_THREADS, len(todo) or 1))
     try:
-        found = _mapped(fn, todo, pool)
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
-    return found
+        return _mapped(fn, todo, pool)
+    finally:
+        pool.shutdown()
+
+
+class _Threads(Executor):
+    """Threads that do not hold up the end of the process, as those of `ThreadPoolExecutor` do.
+
+    After Ctrl-C one of them may wait for an answer that never comes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._todo: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._count = count
+        for number in range(count):
+            threading.Thread(target=self._work, name=f"resumable-map_{number}", daemon=True).start()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Have it done."""
+        future: Future[Any] = Future()
+        self._todo.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def _work(self) -> None:
+        while (task := self._todo.get()) is not None:
+            future, work = task
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:  # noqa: BLE001 - `map` raises it
+                    future.set_exception(error)
+            del future, work, task  # or an idle thread would keep what they hold
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        """They end when they have done what they were given; nobody waits for that."""
+        for _ in range(self._count):
+            self._todo.put(None)
 
 
 def _mapped(fn: Callable[[T], R], items: list[T], executor: Executor) -> list[R]:
-    branches = [_Branch(fn, item, executor) for item in items]
+    stop = threading.Event()
+    branches = [_Branch(fn, item, executor, stop) for item in items]
     for branch in branches:
         branch.begin()
     futures: dict[Future[Any], _Branch] = {}
@@ -99,7 +142,9 @@ def _mapped(fn: Callable[[T], R], items: list[T], executor: Executor) -> list[R]
             if futures[future].error is not None:
                 _cancel(futures)
     except BaseException:
+        stop.set()
         _cancel(futures)
+        _wind_down(futures)
         raise
     errors = [branch.error for branch in branches if branch.error is not None]
     for error in sorted(errors, key=lambda error: isinstance(error, CancelledError)):  # those that this one stopped
@@ -115,6 +160,16 @@ def _cancel(futures: Iterable[Future[Any]]) -> None:
         future.cancel()
 
 
+def _wind_down(futures: Mapping[Future[Any], _Branch]) -> None:
+    """Wait a little for the calls that are on their way, and keep what comes. Another Ctrl-C ends the waiting."""
+    running = [future for future in futures if not future.done()]
+    if running and (run := scope()) is not None:
+        on_way = counted(len(running), "answer")
+        run.say(f"stopping. {on_way} on the way: kept if within {GRACE_S:.0f} s. Interrupt again to stop at once")
+    for future in wait(running, GRACE_S).done:
+        futures[future].end(future)
+
+
 def _live_state(fn: Callable[..., Any]) -> State:
     if (run := scope()) is None:
         raise UsageError(f"{fn!r} changes the state in another process, and no thread is open that could take it over.")
@@ -124,9 +179,10 @@ def _live_state(fn: Callable[..., Any]) -> State:
 class _Branch:
     """One item on its way."""
 
-    def __init__(self, fn: Callable[..., Any], item: Any, executor: Executor) -> None:
+    def __init__(self, fn: Callable[..., Any], item: Any, executor: Executor, stop: threading.Event) -> None:
         self._fn, self._item, self._executor = inspect.unwrap(fn) if is_durable(fn) else fn, item, executor
-        self._is_local = isinstance(executor, ThreadPoolExecutor)
+        self._stop = stop
+        self._is_local = isinstance(executor, ThreadPoolExecutor | _Threads)
         self._is_recorded = is_durable(fn) or not self._is_local
         self._call: FunctionCall | None = None
         self.updates: list[tuple[State | None, dict[str, Any]]] = []
@@ -155,10 +211,10 @@ class _Branch:
 
     def _run(self) -> None:
         """In a thread of this process."""
-        if self._call is not None:
-            self._call.start()
         updates: list[tuple[State, dict[str, Any]]] = []
-        with deferred(updates):
+        with stopped_by(self._stop), deferred(updates):
+            if self._call is not None:
+                self._call.start()
             result = self._fn(self._item)
         self._keep(result, list(updates))
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import bisect
 import contextlib
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from resumable_nb import randomness, values
-from resumable_nb.cells import Cell, Spent
 from resumable_nb.errors import Blocked, CallsInFlight, Paused, StateError, ValueNotStorable
 from resumable_nb.journal import Row
-from resumable_nb.state.model import AFTER_UPDATE
+from resumable_nb.recorded import Account, Recorded
+from resumable_nb.state.model import AFTER_UPDATE, at_once
 
 if TYPE_CHECKING:
+    from resumable_nb.cells import Cell, Spent
     from resumable_nb.fold import Question
     from resumable_nb.receipts import Effect
     from resumable_nb.state import Image
@@ -126,55 +126,6 @@ class _Asked:
     request: str
 
 
-@dataclass
-class _Account:
-    """What the answers of a run cost, recorded and live; a stream that was left open counts by its last row."""
-
-    costs: dict[int, Spent] = field(default_factory=dict)
-
-    def add(self, row: Row) -> Spent:
-        cost = self.costs[row.ref_seq or row.seq] = Spent(
-            int(row.kind == "llm"),
-            row.gen_ai_usage_input_tokens or 0,
-            row.gen_ai_usage_output_tokens or 0,
-            row.duration_ms or 0.0,
-        )
-        return cost
-
-    @property
-    def spent(self) -> Spent:
-        return sum(self.costs.values(), Spent())
-
-
-class _Recorded:
-    """The recorded answers of a step, read a few at a time: a replay asks for them in about the order of their rows."""
-
-    AHEAD_BYTES = 1 << 20
-
-    def __init__(self, thread: Thread, cell: Cell) -> None:
-        self._thread, self._cell = thread, cell
-        self._count = 32
-        self._order: list[int] = []
-        self._ahead: dict[int, Row] = {}
-
-    def take(self, seq: int) -> Row:
-        """The whole row of an answer."""
-        if seq not in self._ahead:
-            self._read_from(seq)
-        return self._ahead.pop(seq)
-
-    def _read_from(self, seq: int) -> None:
-        if seq not in self._order:
-            self._order = sorted(self._thread.fold.answers(self._cell).values())
-        place = bisect.bisect_left(self._order, seq)
-        few = self._order[place : place + self._count]
-        self._ahead = {row.seq: row for row in self._thread.session.read(seqs=few)}
-        if seq not in self._ahead:
-            self._ahead[seq] = self._thread.read(seq)
-        if sum(len(r.body or b"") + len(r.response or "") for r in self._ahead.values()) > self.AHEAD_BYTES:
-            self._count = 1  # large answers: one at a time
-
-
 class Run(Scope):
     """One run of a step, from its entry state to its end.
 
@@ -189,7 +140,7 @@ class Run(Scope):
         self.step: str | None = cell.step
         self.cell_id: str | None = cell.cell_id
         self.started_seq: int | None = None
-        self.account = _Account()
+        self.account = Account()
         self.began = time.monotonic()
         self._progress = thread.fold.image(entry)
         self._used: dict[tuple[str, str], set[int]] = {}
@@ -200,7 +151,7 @@ class Run(Scope):
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.RLock()
         self._claims = threading.Lock()  # of its own: a claim on an event loop must not wait for an INSERT
-        self._recorded = _Recorded(thread, cell)
+        self._recorded = Recorded(thread, cell)
         self._random = randomness.snapshot()
         self._paused: list[Paused] = []
         self._doubts: dict[str, Paused] = {}
@@ -326,10 +277,23 @@ class Run(Scope):
         if _flow() == self._main:
             return live.state.context()
         with self._lock:
-            now = live.image()
-            if now.digest != self._last_seen.digest:
-                self._view = self._last_seen = now
+            self._see_changes()
             return live.context(self._view)
+
+    def _see_changes(self) -> None:
+        now = self.thread.live.image()
+        if now.digest != self._last_seen.digest:
+            self._view = self._last_seen = now
+
+    def shelve(self, **changes: object) -> None:
+        """Put into the state what a branch of `map` has found so far, for others to see as progress of the step.
+
+        No branch is told of it, and it comes in the order of time: who called `map` takes it out again when the
+        branches have joined, and puts in what they found in an order that does not depend on who was faster.
+        """
+        with self._lock, at_once(), contextlib.suppress(StateError, ValueNotStorable):  # said at the commit
+            self._see_changes()
+            self.thread.live.state.update(**changes)
 
     def after_update(self) -> None:
         """The state was updated by reducers."""

@@ -17,6 +17,7 @@ from resumable_nb.journal import Row, Session, Store
 from resumable_nb.resuming import Resume
 from resumable_nb.state import Image, Live, ResearchState, State
 from resumable_nb.state.model import end
+from resumable_nb.stops import refuse_if_stopped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +85,8 @@ class Thread:
     # ------------------------------------------------------------------ rows
     def append(self, *rows: Row) -> list[int]:
         """Write rows in one INSERT and fold them in. They are in the store when this returns."""
+        if any(row.phase == "started" and row.kind != "step" for row in rows):
+            refuse_if_stopped()
         with self._lock:
             try:
                 return self.session.append(*rows)

@@ -25,6 +25,7 @@ from resumable_nb.calls.recording import Call, Headers, why_no_answer
 from resumable_nb.calls.sse import is_streamed, pieces
 from resumable_nb.calls.streams import StreamRecord, leave_later, left_streams, record_prefixes
 from resumable_nb.failpoints import passing
+from resumable_nb.stops import nap, refuse_if_stopped
 
 if TYPE_CHECKING:
     from resumable_nb.calls.protocol import Scope
@@ -72,7 +73,7 @@ class JournalTransport(httpx2.BaseTransport):
         call.start()
         policy = retries.policy(self.max_retries, transient=_is_transient, name=call.question.name)
         try:
-            response: httpx2.Response = tenacity.Retrying(**policy)(self._send, call, request)
+            response: httpx2.Response = tenacity.Retrying(sleep=nap, **policy)(self._send, call, request)
         finally:
             _hide_credentials(request)
         if not response.is_closed:
@@ -81,6 +82,7 @@ class JournalTransport(httpx2.BaseTransport):
 
     def _send(self, call: Call, request: httpx2.Request) -> httpx2.Response:
         """One attempt. What is not streamed is read to its end here, where it can still be tried again."""
+        refuse_if_stopped()
         call.attempts += 1
         passing("http.send.before")
         response = self.inner.send(request, stream=True)

@@ -42,6 +42,16 @@ def deferred(updates: list[tuple[Any, dict[str, Any]]]) -> Iterator[None]:
         _deferred.reset(token)
 
 
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """In this context `update` takes effect now, also in a branch of `map`."""
+    token = _deferred.set(None)
+    try:
+        yield
+    finally:
+        _deferred.reset(token)
+
+
 class State(BaseModel):
     """A state that is kept by its fields. Subclass it, and give every field a default: a new thread starts with them.
 
