@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\s*(?:ANALYZE\b|\([^)]*\))?", re.IGNORECASE | re.DOTALL)
 _OURS = ("state_at", "in_flight", "llm_exchange")
 _GENERAL = ("generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest")
-_CATALOG = ("columns", "constraints", "databases", "functions", "indexes", "keywords", "memory", "schemas", "sequences")
+_CATALOG: tuple[str, ...] = (
+    "columns",
+    "constraints",
+    "databases",
+    "functions",
+    "indexes",
+    "keywords",
+    "memory",
+    "schemas",
+    "sequences",
+)
 _CATALOG += ("settings", "tables", "triggers", "types", "views")
 _PRAGMAS = ("database_size", "show", "storage_info", "table_info", "version")
 _TABLE_FUNCTIONS = frozenset(
