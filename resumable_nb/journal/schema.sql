@@ -48,7 +48,8 @@ CREATE TABLE store_info (name VARCHAR PRIMARY KEY, value VARCHAR);
 -- [views]
 CREATE VIEW threads AS
 WITH f AS (
-    SELECT thread_id, max(seq) AS forked_seq, arg_max(data->>'from', seq) AS forked_from
+    SELECT thread_id, max(seq) AS forked_seq, arg_max(data->>'from', seq) AS forked_from,
+           arg_max(CAST(data->>'seq' AS BIGINT), seq) AS forked_at_seq
     FROM journal WHERE kind = 'thread' AND phase = 'forked' GROUP BY thread_id)
 SELECT thread_id, min(ts) AS started_at, max(ts) AS last_at, max(seq) AS last_seq,
        max(seq) FILTER (kind = 'checkpoint') AS last_checkpoint,
@@ -56,17 +57,27 @@ SELECT thread_id, min(ts) AS started_at, max(ts) AS last_at, max(seq) AS last_se
        coalesce(sum(gen_ai_usage_input_tokens) FILTER (kind = 'llm' AND phase <> 'started' AND seq > coalesce(forked_seq, 0)), 0)::BIGINT AS input_tokens,
        coalesce(sum(gen_ai_usage_output_tokens) FILTER (kind = 'llm' AND phase <> 'started' AND seq > coalesce(forked_seq, 0)), 0)::BIGINT AS output_tokens,
        any_value(forked_from) AS forked_from,
-       count(*) = max(seq) AS is_complete
+       count(*) = max(seq) AS is_complete, any_value(forked_at_seq) AS forked_at_seq
 FROM journal LEFT JOIN f USING (thread_id) GROUP BY thread_id;
 
 CREATE VIEW sessions AS
+WITH f AS (
+    SELECT thread_id, max(seq) AS forked_seq FROM journal WHERE kind = 'thread' AND phase = 'forked' GROUP BY thread_id),
+n AS (
+    SELECT thread_id, session_id, lead(data->>'took_over', 1, '') OVER (PARTITION BY thread_id ORDER BY seq) AS next_took_over,
+           lead(seq) OVER (PARTITION BY thread_id ORDER BY seq) AS next_seq
+    FROM journal WHERE kind = 'session' AND phase = 'opened')
 SELECT thread_id, session_id, min(ts) FILTER (kind = 'session' AND phase = 'opened') AS opened_at, max(ts) AS last_at,
        max(ts) FILTER (kind = 'session' AND phase = 'closed') AS closed_at, min(seq) AS first_seq, max(seq) AS last_seq,
        any_value(data->>'host') FILTER (kind = 'session' AND phase = 'opened') AS host,
        any_value(CAST(data->>'pid' AS BIGINT)) FILTER (kind = 'session' AND phase = 'opened') AS pid,
        any_value(data->>'user') FILTER (kind = 'session' AND phase = 'opened') AS user_name,
-       any_value(data) FILTER (kind = 'session' AND phase = 'opened') AS data
-FROM journal GROUP BY thread_id, session_id HAVING opened_at IS NOT NULL;
+       any_value(data) FILTER (kind = 'session' AND phase = 'opened') AS data,
+       CASE WHEN closed_at IS NOT NULL THEN 'closed'
+            WHEN any_value(next_seq) IS NULL OR first_seq <= coalesce(any_value(forked_seq), 0) THEN NULL
+            WHEN any_value(next_took_over) = session_id THEN 'taken over' ELSE 'died' END AS ended
+FROM journal LEFT JOIN n USING (thread_id, session_id) LEFT JOIN f USING (thread_id)
+GROUP BY thread_id, session_id HAVING opened_at IS NOT NULL;
 
 CREATE VIEW steps AS
 WITH f AS (
@@ -87,21 +98,21 @@ CREATE VIEW checkpoints AS
 SELECT thread_id, seq, parent_seq, ts, session_id, step, cell_id, phase AS origin, key, duration_ms,
        coalesce(min(coalesce(parent_seq, 0)) OVER (
            PARTITION BY thread_id ORDER BY seq ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) >= seq, true) AS in_lineage,
-       changes, data
+       changes, data, run_seq
 FROM journal WHERE kind = 'checkpoint';
 
 CREATE VIEW state_changes AS
 WITH c AS (
-    SELECT thread_id, seq, parent_seq, ts, step, in_lineage, false AS is_progress, changes FROM checkpoints
+    SELECT thread_id, seq, parent_seq, ts, step, in_lineage, false AS is_progress, changes, 'checkpoint' AS kind FROM checkpoints
     UNION ALL
-    SELECT thread_id, seq, parent_seq, ts, step, false, true, changes FROM journal
+    SELECT thread_id, seq, parent_seq, ts, step, false, true, changes, kind FROM journal
     WHERE kind IN ('llm', 'call', 'effect', 'approval') AND changes IS NOT NULL),
 k AS (
     SELECT *, 'set' AS op, unnest(json_keys(changes, '$.set')) AS field FROM c
     UNION ALL SELECT *, 'append', unnest(json_keys(changes, '$.append')) FROM c
     UNION ALL SELECT *, 'drop', unnest(json_keys(changes, '$.drop')) FROM c)
 SELECT thread_id, seq, parent_seq, ts, step, in_lineage, is_progress, op, field,
-       CASE WHEN op <> 'drop' THEN json_extract(changes, '$.' || op || '."' || field || '"') END AS value
+       CASE WHEN op <> 'drop' THEN json_extract(changes, '$.' || op || '."' || field || '"') END AS value, kind
 FROM k;
 
 CREATE VIEW findings AS
@@ -129,9 +140,18 @@ SELECT thread_id, seq, ref_seq AS started_seq, ts, session_id, step, cell_id, na
        gen_ai_request_model, gen_ai->>'response_model' AS gen_ai_response_model,
        gen_ai->>'response_id' AS gen_ai_response_id,
        gen_ai->>'response_finish_reasons' AS gen_ai_response_finish_reasons,
-       gen_ai_usage_input_tokens, gen_ai_usage_output_tokens, response, data
+       gen_ai_usage_input_tokens, gen_ai_usage_output_tokens, response, data, run_seq,
+       TRY_CAST(data->>'status' AS INTEGER) AS http_status, data->>'why' AS why
 FROM journal LEFT JOIN f USING (thread_id)
 WHERE kind = 'llm' AND phase <> 'started' AND seq > coalesce(forked_seq, 0);
+
+CREATE VIEW calls AS
+WITH f AS (
+    SELECT thread_id, max(seq) AS forked_seq FROM journal WHERE kind = 'thread' AND phase = 'forked' GROUP BY thread_id)
+SELECT thread_id, seq, ref_seq AS started_seq, ts, session_id, step, cell_id, run_seq, name, phase, key, occurrence, duration_ms,
+       TRY_CAST(data->>'status' AS INTEGER) AS http_status, data->>'why' AS why, response
+FROM journal LEFT JOIN f USING (thread_id)
+WHERE kind = 'call' AND phase <> 'started' AND seq > coalesce(forked_seq, 0);
 
 CREATE VIEW effects AS
 WITH e AS (
@@ -270,6 +290,7 @@ COMMENT ON COLUMN threads.llm_calls IS 'LLM calls answered in this thread, not t
 COMMENT ON COLUMN threads.input_tokens IS 'Input tokens that these and failed calls were billed for';
 COMMENT ON COLUMN threads.output_tokens IS 'Output tokens that these and failed calls were billed for';
 COMMENT ON COLUMN threads.forked_from IS 'The thread that it was forked from; NULL for one of its own';
+COMMENT ON COLUMN threads.forked_at_seq IS 'The row of that thread up to which it was copied';
 COMMENT ON COLUMN threads.is_complete IS 'False if a row is missing: the store is damaged';
 
 COMMENT ON VIEW sessions IS 'One row per opening of a thread by a kernel or process';
@@ -284,6 +305,7 @@ COMMENT ON COLUMN sessions.host IS 'The machine';
 COMMENT ON COLUMN sessions.pid IS 'The process';
 COMMENT ON COLUMN sessions.user_name IS 'The user';
 COMMENT ON COLUMN sessions.data IS 'Host, process, versions, notebook, as JSON';
+COMMENT ON COLUMN sessions.ended IS 'closed, taken over, or died; NULL while nobody opened the thread after it, and for what a fork brought along';
 
 COMMENT ON VIEW steps IS 'One row per step name in a thread';
 COMMENT ON COLUMN steps.thread_id IS 'The thread';
@@ -313,6 +335,7 @@ COMMENT ON COLUMN checkpoints.duration_ms IS 'Milliseconds of the run';
 COMMENT ON COLUMN checkpoints.in_lineage IS 'Whether it is in the chain from the newest checkpoint back to the first';
 COMMENT ON COLUMN checkpoints.changes IS 'What it changed in the state';
 COMMENT ON COLUMN checkpoints.data IS 'The record of the run';
+COMMENT ON COLUMN checkpoints.run_seq IS 'Row at which the run of the step started; the calls of that run have the same';
 
 COMMENT ON VIEW state_changes IS 'One row per changed field of the state';
 COMMENT ON COLUMN state_changes.thread_id IS 'The thread';
@@ -325,6 +348,7 @@ COMMENT ON COLUMN state_changes.is_progress IS 'True for the state inside a step
 COMMENT ON COLUMN state_changes.op IS 'set (the field has this value), append (it gained these items) or drop (a migration removed it)';
 COMMENT ON COLUMN state_changes.field IS 'The field of the state';
 COMMENT ON COLUMN state_changes.value IS 'The value, or a list of the items, as JSON';
+COMMENT ON COLUMN state_changes.kind IS 'What the row is: checkpoint; or, of progress, llm, call, effect or approval, which have their own views';
 
 COMMENT ON VIEW findings IS 'One row per finding, also of abandoned branches; those of the newest state have is_current';
 COMMENT ON COLUMN findings.thread_id IS 'The thread';
@@ -363,6 +387,27 @@ COMMENT ON COLUMN llm_calls.gen_ai_usage_input_tokens IS 'OpenTelemetry gen_ai.u
 COMMENT ON COLUMN llm_calls.gen_ai_usage_output_tokens IS 'OpenTelemetry gen_ai.usage.output_tokens';
 COMMENT ON COLUMN llm_calls.response IS 'The answer, where it is JSON';
 COMMENT ON COLUMN llm_calls.data IS 'HTTP status, kept headers and the like';
+COMMENT ON COLUMN llm_calls.run_seq IS 'Row at which the run of the step started that paid for it';
+COMMENT ON COLUMN llm_calls.http_status IS 'Status of the response; NULL if none came';
+COMMENT ON COLUMN llm_calls.why IS 'Why it failed, or was left early';
+
+COMMENT ON VIEW calls IS 'One row per call that ended and asked no model: @durable functions, and HTTP requests through the client of the library';
+COMMENT ON COLUMN calls.thread_id IS 'The thread that made the call';
+COMMENT ON COLUMN calls.seq IS 'Row of its result, failure or loss';
+COMMENT ON COLUMN calls.started_seq IS 'Row of its start';
+COMMENT ON COLUMN calls.ts IS 'When it ended';
+COMMENT ON COLUMN calls.session_id IS 'The opening of the thread';
+COMMENT ON COLUMN calls.step IS 'The step; NULL outside any';
+COMMENT ON COLUMN calls.cell_id IS 'The cell';
+COMMENT ON COLUMN calls.run_seq IS 'Row at which the run of the step started';
+COMMENT ON COLUMN calls.name IS 'The function; of a request, method and path';
+COMMENT ON COLUMN calls.phase IS 'done, partial (left early by the reader), failed, or lost (under way when the process died)';
+COMMENT ON COLUMN calls.key IS 'What it asked: function and arguments, or the request';
+COMMENT ON COLUMN calls.occurrence IS 'How often the same was asked before in the step';
+COMMENT ON COLUMN calls.duration_ms IS 'Milliseconds that it took';
+COMMENT ON COLUMN calls.http_status IS 'Status of the response; NULL of a function';
+COMMENT ON COLUMN calls.why IS 'Why it failed';
+COMMENT ON COLUMN calls.response IS 'The result, where it is JSON';
 
 COMMENT ON VIEW effects IS 'One row per side effect that was started';
 COMMENT ON COLUMN effects.thread_id IS 'The thread';

@@ -47,7 +47,7 @@ _TABLE_NAMES = ("journal", "store_info")
 
 KNOWN = {
     "2.0.1": {
-        "0a3882c6970e95d0b38692a3a334e5965f94389319618606f2a3bfa510005387",  # everything
+        "513808e32cd6d1e20ed1e86d2616fb352caae6c4227d1dce021ad713f687ad5c",  # everything
         "776820faf108b42e2efd775b9b69ffe609d1ccc5fe02b065bcfcd7d53d1d3d22",  # the tables alone
     },
 }

@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 
 CONTRACT = {
     "threads": "thread_id started_at last_at last_seq last_checkpoint llm_calls input_tokens output_tokens "
-    "forked_from is_complete",
-    "sessions": "thread_id session_id opened_at last_at closed_at first_seq last_seq host pid user_name data",
+    "forked_from is_complete forked_at_seq",
+    "sessions": "thread_id session_id opened_at last_at closed_at first_seq last_seq host pid user_name data ended",
     "steps": "thread_id step phase finished_runs last_checkpoint last_seq first_at last_at duration_ms llm_calls "
     "input_tokens output_tokens",
-    "checkpoints": "thread_id seq parent_seq ts session_id step cell_id origin key duration_ms in_lineage changes data",
-    "state_changes": "thread_id seq parent_seq ts step in_lineage is_progress op field value",
+    "checkpoints": "thread_id seq parent_seq ts session_id step cell_id origin key duration_ms in_lineage changes data "
+    "run_seq",
+    "state_changes": "thread_id seq parent_seq ts step in_lineage is_progress op field value kind",
     "findings": "thread_id seq ts step is_current finding claim quote source location question confidence",
     "llm_calls": "thread_id seq started_seq ts session_id step cell_id name phase key occurrence duration_ms "
     "gen_ai_provider_name gen_ai_operation_name gen_ai_request_model gen_ai_response_model gen_ai_response_id "
-    "gen_ai_response_finish_reasons gen_ai_usage_input_tokens gen_ai_usage_output_tokens response data",
+    "gen_ai_response_finish_reasons gen_ai_usage_input_tokens gen_ai_usage_output_tokens response data "
+    "run_seq http_status why",
+    "calls": "thread_id seq started_seq ts session_id step cell_id run_seq name phase key occurrence duration_ms http_status "
+    "why response",
     "effects": "thread_id seq ts session_id step name idempotency_key phase settled_at receipt_seq receipt duration_ms",
     "approvals": "thread_id seq ts step name payload_hash occurrence message payload phase decided_at who comment "
     "approved_payload",
@@ -400,6 +404,48 @@ def test_recoveries_and_sessions(con: duckdb.DuckDBPyConnection) -> None:
         con, "SELECT session_id, host, pid, user_name, first_seq, last_seq, closed_at > opened_at FROM sessions"
     ) == [("a", "h", 7, "ada", 1, 4, True)]
     assert ask(con, "SELECT died_session_id, calls_done, calls_again, share FROM recoveries") == [("z", 4, 1, 0.25)]
+
+
+def test_how_a_session_ended(con: duckdb.DuckDBPyConnection) -> None:
+    """A session was closed, was taken over, or died; nothing is said of the newest, nor of what a fork brought along."""
+    opened = [
+        Row(kind="session", phase="opened", session_id="closed"),
+        Row(kind="session", phase="closed", session_id="closed"),
+        Row(kind="session", phase="opened", session_id="fenced"),
+        Row(kind="session", phase="opened", session_id="dead", data='{"took_over": "fenced"}'),
+        Row(kind="session", phase="opened", session_id="open"),
+    ]
+    ended = [("closed", "closed"), ("fenced", "taken over"), ("dead", "died"), ("open", None)]
+    sql = "SELECT session_id, ended FROM sessions WHERE thread_id = 't' ORDER BY first_seq"
+    fill(con, opened)
+    assert ask(con, sql) == ended
+
+    forked = Row(kind="thread", phase="forked", session_id="open", data='{"from": "s", "seq": 5}')
+    fill(con, [*opened, forked, Row(kind="session", phase="opened", session_id="own")])
+    assert ask(con, sql) == [("closed", "closed"), ("fenced", None), ("dead", None), ("open", None), ("own", None)]
+    assert ask(con, "SELECT forked_from, forked_at_seq FROM threads WHERE thread_id = 't'") == [("s", 5)]
+
+
+def test_calls_that_ask_no_model(con: duckdb.DuckDBPyConnection) -> None:
+    """Functions and requests stand in `calls`, calls of models in `llm_calls`, each with its run, status and reason."""
+    failed = '{"status": 500, "why": "no"}'
+    journal = [
+        Row(kind="step", phase="started", step="s"),
+        Row(kind="call", phase="started", step="s", name="load", run_seq=1),
+        Row(kind="call", phase="done", step="s", name="load", run_seq=1, ref_seq=-1, response="[1]", data='[{"x": 1}]'),
+        Row(kind="llm", phase="failed", step="s", run_seq=1, data=failed),
+        Row(kind="call", phase="failed", step="s", name="GET /x", run_seq=1, data=failed),
+        Row(kind="checkpoint", phase="step", step="s", run_seq=1, changes='{"set": {"x": 1}}'),
+    ]
+    fill(con, journal)
+
+    assert ask(con, "SELECT name, run_seq, http_status, why, response FROM calls ORDER BY seq") == [
+        ("load", 1, None, None, "[1]"),
+        ("GET /x", 1, 500, "no", None),
+    ]
+    assert ask(con, "SELECT run_seq, http_status, why FROM llm_calls") == [(1, 500, "no")]
+    assert ask(con, "SELECT run_seq FROM checkpoints") == [(1,)]
+    assert ask(con, "SELECT kind FROM state_changes") == [("checkpoint",)]
 
 
 def test_a_thread_with_a_gap_is_not_complete(con: duckdb.DuckDBPyConnection) -> None:

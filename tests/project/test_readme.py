@@ -25,7 +25,7 @@ README = ROOT / "README.md"
 BEGIN = "<!-- views: written by tests/project/test_readme.py from the comments in the store -->\n"
 END = "<!-- end of views -->"
 VIEWS = (
-    "threads", "sessions", "steps", "checkpoints", "state_changes", "findings", "llm_calls", "effects",
+    "threads", "sessions", "steps", "checkpoints", "state_changes", "findings", "llm_calls", "calls", "effects",
     "approvals", "recoveries", "verifications", "verification_runs",
 )  # fmt: skip
 
