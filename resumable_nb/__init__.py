@@ -7,6 +7,7 @@ that starts anew after a crash next to nothing.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'resumable_nb' has no attribute {name!r}")
+    notebook = sys.modules.get("resumable_nb.notebook")
+    if notebook is not None:
+        notebook.load_in_full()
     value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -89,7 +89,8 @@ class Extension:
         on_unload: takes the magics away.
     """
 
-    def __init__(self, shell: InteractiveShell) -> None:
+    def __init__(self, shell: InteractiveShell, *, thread_id: int) -> None:
+        """`thread_id`: the thread that runs the cells."""
         self.shell = shell
         self.kernel: Kernel | None = None
         self.parser = source.Parser(shell.input_transformer_manager.transform_cell)
@@ -99,7 +100,7 @@ class Extension:
         self._run: _Run | None = None
         self._skipped = False
         self._opening: tuple[Kernel, str, str] | None = None
-        self._thread_id, self._pid = threading.get_ident(), os.getpid()
+        self._thread_id, self._pid = thread_id, os.getpid()
         self.on_unload: Callable[[], None] = lambda: None
 
     # ------------------------------------------------------------------ on and off

@@ -92,6 +92,11 @@ def _find_step_line(lines: Sequence[str]) -> int | None:
     return None
 
 
+def has_step_line(lines: Sequence[str]) -> bool:
+    """Whether a cell is a step."""
+    return _find_step_line(lines) is not None
+
+
 def _cell_magic(lines: list[str]) -> list[str]:
     """The lines of a cell magic as IPython's call of it; other lines as they are."""
     from IPython.core.inputtransformer2 import cell_magic

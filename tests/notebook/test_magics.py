@@ -206,6 +206,7 @@ def test_loading_twice_and_unloading(nb: Screen) -> None:
         "%reload_ext resumable_nb",
     ):
         assert nb.execute(line, "c").status == "ok"
+        assert nb.value("get_ipython().resumable_nb.kernel is None") is ("reload" in line)
         assert nb.value(state) == loaded
     assert nb.execute("%unload_ext resumable_nb", "c").status == "ok"
 
