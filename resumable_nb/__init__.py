@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from resumable_nb.llm.http_clients import async_http_client, http_client
     from resumable_nb.opening import open
     from resumable_nb.progress import map, track
+    from resumable_nb.pruning import prune
     from resumable_nb.state import ResearchState, State
 
 __version__ = "0.1.0"
@@ -41,6 +42,7 @@ _HOME = {
     "effect": "resumable_nb.calls.effect",
     "track": "resumable_nb.progress",
     "map": "resumable_nb.progress",
+    "prune": "resumable_nb.pruning",
     "State": "resumable_nb.state",
     "ResearchState": "resumable_nb.state",
 }
@@ -60,6 +62,7 @@ __all__ = [
     "http_client",
     "map",
     "open",
+    "prune",
     "resource",
     "track",
 ]

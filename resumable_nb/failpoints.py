@@ -28,6 +28,7 @@ BOUNDARIES = (
     "resource.acquire",
     "step.commit",
     "open",
+    "store.replace",
 )
 POINTS = tuple(f"{name}.{side}" for name in BOUNDARIES for side in ("before", "after"))
 

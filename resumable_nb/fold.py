@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from resumable_nb.cells import Cell, Record
 from resumable_nb.errors import StoreDamaged, ThreadNotFound
 from resumable_nb.gates import Gates
+from resumable_nb.journal import PRUNED
 from resumable_nb.receipts import Effects
 from resumable_nb.state import Image
 
@@ -35,6 +36,8 @@ class Fold:
         recovered_in: sessions of this process that have written what their resume took.
         budget: limits of the research by name, and prices, as they were told last; None: nobody told any.
         refused: model → what it does not take, see `llm.dialects`.
+        pruned: the rows that were checkpoints until their states were merged into a later one.
+        pruned_answers: step and question of answers whose content was pruned, and that no later one answers.
     """
 
     def __init__(self) -> None:
@@ -54,6 +57,8 @@ class Fold:
         self.recovered_in: set[str] = set()
         self.budget: dict[str, Any] | None = None
         self.refused: dict[str, set[str]] = {}
+        self.pruned: dict[int, Row] = {}
+        self.pruned_answers: set[tuple[str | None, Question]] = set()
         self._run_of: dict[int, int] = {}
         self.effects = Effects()
         self.gates = Gates()
@@ -128,6 +133,17 @@ class Fold:
             self.unfinished.add(row.cell_id)
         if row.phase == "retired":
             self._retire(row.cell_id, row.step)
+        if row.phase == "pruned":
+            self._apply_pruned(row)
+
+    def _apply_pruned(self, row: Row) -> None:
+        """It was a checkpoint: its run has ended, but is done no more. A rename still takes the answers along."""
+        self.pruned[row.seq] = row
+        if row.cell_id is not None:
+            self.unfinished.discard(row.cell_id)
+            self.lineage.pop(row.cell_id, None)
+            if was := json.loads(row.data or "{}").get("was"):
+                self._rename(was, (row.cell_id, row.step))
 
     def _apply_cell(self, row: Row) -> None:
         assert row.cell_id is not None
@@ -177,6 +193,10 @@ class Fold:
         if row.phase not in ANSWERED:
             return
         self._lost.discard((row.step, question))
+        if row.data is not None and row.data.startswith(PRUNED):
+            self.pruned_answers.add((row.step, question))
+            return
+        self.pruned_answers.discard((row.step, question))
         self._run_of[row.seq] = row.run_seq or 0
         self._own((row.cell_id or "", row.step), question, row.seq)
 
@@ -202,6 +222,7 @@ class Fold:
         for owner in self._owned(cell_id, step):
             kept = {q: seq for q, seq in self._answers[owner].items() if q[0] in ("effect", "approval")}
             self._answers[owner] = kept
+        self.pruned_answers = {(s, q) for s, q in self.pruned_answers if s != step}
         for key, seqs in list(self._runs.items()):
             rows = [(seq, self._rows[seq]) for seq in seqs]
             self._runs[key] = [seq for seq, r in rows if r.cell_id != cell_id and r.step != step]
@@ -280,18 +301,25 @@ class Fold:
         started = self._started.get(self._run_of.get(answer, 0))
         return None if started is None else str(json.loads(started.data or "{}").get("code"))
 
+    def was_pruned(self, cell: Cell, question: Question) -> bool:
+        """Whether this was answered, and the answer was pruned."""
+        return (cell.step, question) in self.pruned_answers
+
     def was_lost(self, cell: Cell, question: Question) -> bool:
         """Whether this call was in flight when a session died."""
         return (cell.step, question) in self._lost
 
+    def _named(self) -> list[Row]:
+        return [*self._rows.values(), *self._started.values(), *self.pruned.values()]
+
     def holder(self, step: str) -> str | None:
         """The cell that had this step name last."""
-        rows = [r for r in [*self._rows.values(), *self._started.values()] if r.step == step]
+        rows = [r for r in self._named() if r.step == step]
         return max(rows, key=lambda r: r.seq).cell_id if rows else None
 
     def step_names(self) -> list[str]:
         """All names that steps had, in the order of their first run."""
-        rows = sorted([*self._rows.values(), *self._started.values()], key=lambda r: r.seq)
+        rows = sorted(self._named(), key=lambda r: r.seq)
         return list(dict.fromkeys(r.step for r in rows if r.step is not None))
 
     def started(self, cell: Cell, key: str) -> Row | None:
@@ -334,11 +362,21 @@ class Fold:
         return run[at - 1] if at else row.parent_seq or 0
 
     def newest(self, seq: int | None = None) -> int:
-        """The newest row with a state at or before `seq`: a checkpoint, or progress inside a run."""
+        """The newest row with a state at or before `seq`: a checkpoint, or progress inside a run.
+
+        Raises:
+            ThreadNotFound: That state was pruned.
+        """
         if seq is None:
             return self.chain[-1] if self.chain else 0
-        rows = [s for s, r in self._rows.items() if s <= seq and (r.kind == "checkpoint" or r.changes)]
-        return max(rows, default=0)
+        states = [s for s, r in self._rows.items() if r.kind == "checkpoint" or r.changes]
+        found, last = max((s for s in states if s <= seq), default=0), max(self.pruned, default=0)
+        if found < last and found != seq:
+            raise ThreadNotFound(
+                f"The state at row {seq} was pruned. The oldest state from which on all are left is at row "
+                f"{min(s for s in states if s > last)}; see `%resumable history`."
+            )
+        return found
 
     def row(self, seq: int) -> Row | None:
         """A checkpoint, a cell's row or one with progress, without its bodies."""

@@ -157,6 +157,7 @@ class Run(Scope):
         self._doubts: dict[str, Paused] = {}
         self._main = _flow()
         self._view = self._last_seen = image
+        self._told_pruned = False
         self._earlier = {q: s for q, s in thread.fold.answers(cell).items() if q[0] == "llm"}
         if eager:
             self._write_started()
@@ -197,6 +198,9 @@ class Run(Scope):
             if seq is None:
                 self._asked.append(_Asked(question, request))
                 self.resent += self.thread.fold.was_lost(self.cell, question)
+                if not self._told_pruned and self.thread.fold.was_pruned(self.cell, question):
+                    self._told_pruned = True
+                    self.say("a recorded answer was pruned: asked anew, and paid anew where it costs money")
                 return Claim(number)
             self._claimed.add(question)
             answer = self._recorded.take(seq)

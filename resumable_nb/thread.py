@@ -18,6 +18,7 @@ from resumable_nb.resuming import Resume
 from resumable_nb.state import Image, Live, ResearchState, State
 from resumable_nb.state.model import end
 from resumable_nb.stops import refuse_if_stopped
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,6 +129,7 @@ class Thread:
     def begin(self, query: str | None) -> None:
         """Make sure that the journal says what the thread starts with, as the state class and `query` say now."""
         fold = self.fold
+        self.notices += _pruned(fold)
         stored = fold.image(fold.root) if fold.root else None
         kept_query = query if query is not None else self._query_of(stored)
         image = self.live.start(kept_query)
@@ -255,6 +257,21 @@ class Thread:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _pruned(fold: Fold) -> list[str]:
+    """What of a pruned thread is not there any more, for whoever opens it."""
+    told = []
+    if fold.pruned:
+        names = {row.step for row in fold.pruned.values() if row.step and row.cell_id not in fold.lineage}
+        again = f"; {counted(len(names), 'step')} will run again, on recorded answers" if names else ""
+        told.append(f"{counted(len(fold.pruned), 'older checkpoint')} of this thread went by `prune`{again}")
+    if fold.pruned_answers:
+        told.append(
+            f"{counted(len(fold.pruned_answers), 'recorded answer')} of this thread went by `prune`: a step that asks "
+            "for one again pays again, and says so"
+        )
+    return told
 
 
 def _changed(changes: str | None) -> list[str]:

@@ -1,7 +1,8 @@
-"""Commands that keep stores and threads: `fork`, `doctor`."""
+"""Commands that keep stores and threads: `fork`, `prune`, `doctor`."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -27,6 +28,61 @@ def fork(moment: str, new_id: str, db: Path, thread: str | None) -> None:
     seq = find(read(store_at(db), name), name, moment)
     store_at(db).fork(name, seq, new_id)
     click.echo(f"Thread {one_line(new_id)} holds rows 1 to {seq} of {one_line(name)}.")
+
+
+@cli.command()
+@DB
+@click.option(
+    "--thread", "threads", multiple=True, metavar="ID", envvar="RESUMABLE_NB_THREAD", help="Only in this thread."
+)
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="Merge all checkpoints but the newest N.")
+@click.option(
+    "--answers-before",
+    metavar="WHEN",
+    help="Drop the contents of older answers: 2026-11-29, or an age as 12h, 30d, 6w.",
+)
+@click.option("--drop", multiple=True, metavar="ID", help="Drop this thread as a whole.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--backup", is_flag=True, help="Keep the old file, under a name with the time.")
+@click.option("--take-over", is_flag=True, help="Sessions that cannot be seen from here count as over.")
+def prune(
+    db: Path,
+    *,
+    threads: tuple[str, ...],
+    keep: int | None,
+    answers_before: str | None,
+    drop: tuple[str, ...],
+    yes: bool,
+    backup: bool,
+    take_over: bool,
+) -> None:
+    """Make a store smaller. What would go is said first, and done only with --yes or when you agree.
+
+    Receipts of effects, decisions, open questions, the newest state and what was billed always stay.
+    """
+    from resumable_nb.pruning import Pruning
+    from resumable_nb.pruning import prune as prune_store
+
+    def agreed(plan: Pruning) -> bool:
+        if yes:
+            return True
+        click.echo(str(plan))
+        return sys.stdin.isatty() and click.confirm("Do this?")
+
+    pruned = prune_store(
+        db,
+        thread=threads or None,
+        keep=keep,
+        answers_before=answers_before,
+        drop=drop,
+        yes=agreed,
+        backup=backup,
+        take_over=take_over,
+    )
+    if pruned.is_done or not pruned:
+        click.echo(str(pruned))
+    elif not sys.stdin.isatty():
+        click.echo("To do this, add --yes.")
 
 
 @cli.command()

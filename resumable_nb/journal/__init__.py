@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from resumable_nb.journal.rewriting import MARK as PRUNED
+from resumable_nb.journal.rewriting import Change, Edit, Freed
 from resumable_nb.journal.rows import Row
 from resumable_nb.journal.session import Opener, Session
 from resumable_nb.journal.store import Store
 
-__all__ = ["Opener", "Row", "Session", "Store"]
+__all__ = ["PRUNED", "Change", "Edit", "Freed", "Opener", "Row", "Session", "Store"]

@@ -129,6 +129,27 @@ SELECT {", ".join(rows.COLUMNS)} FROM copied ORDER BY seq
 """
 
 
+_PRUNED = """
+SELECT max(seq) FILTER (kind = 'step' AND phase = 'pruned') AS last,
+       max(seq) FILTER (seq <= $seq AND (kind = 'checkpoint' OR changes IS NOT NULL)) AS state
+FROM journal WHERE thread_id = $thread
+"""
+
+
+def check_state_is_left(con: duckdb.DuckDBPyConnection, thread_id: str, seq: int) -> None:
+    """A fork needs the state that it starts from.
+
+    Raises:
+        ThreadNotFound: it was pruned.
+    """
+    last, state = con.execute(_PRUNED, {"thread": thread_id, "seq": seq}).fetchall()[0]
+    if last is not None and (state or 0) < last and state != seq:
+        raise ThreadNotFound(
+            f"The state of thread {thread_id!r} at row {seq} was pruned, so nothing can start from there. Take a later "
+            "checkpoint: see `%resumable history`"
+        )
+
+
 def fork_statement(thread_id: str, seq: int, new_id: str, ts: datetime) -> tuple[str, dict[str, object]]:
     """The INSERT, and its parameters, that copies the rows 1 to `seq` of a thread to a new one."""
     return _FORK, {

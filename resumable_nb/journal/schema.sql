@@ -12,6 +12,8 @@
 --  R6 opening a thread appends a completing row (phase 'lost') for every started row that has none
 --  R7 progress: a completing llm, call or effect row may carry changes, a delta since the row before in the same run;
 --     parent_seq is then the checkpoint that the run started from. It is never part of the lineage
+--  R9 pruning leaves every row: a checkpoint that goes becomes a row ('step', 'pruned') that completes its run, and its
+--     changes are merged into the next one that stays; states before the last such row are known at checkpoints only
 --  R8 the rows of a fork up to its last ('thread', 'forked') row were made, and paid for, in another thread
 
 -- [tables]
@@ -213,7 +215,10 @@ WITH ch AS MATERIALIZED (
     SELECT seq, kind = 'checkpoint' AS is_checkpoint, coalesce(parent_seq, 0) AS parent, run_seq, changes FROM journal
     WHERE thread_id = t AND seq <= s AND s <= (SELECT max(seq) FROM journal WHERE thread_id = t)
       AND (kind = 'checkpoint' OR (kind IN ('llm', 'call', 'effect', 'approval') AND changes IS NOT NULL))),
-p AS MATERIALIZED (SELECT * FROM ch ORDER BY seq DESC LIMIT 1),
+pruned AS (SELECT coalesce(max(seq), 0) AS last FROM journal WHERE thread_id = t AND kind = 'step' AND phase = 'pruned'),
+p AS MATERIALIZED (
+    SELECT * FROM (SELECT * FROM ch ORDER BY seq DESC LIMIT 1), pruned
+    WHERE CASE WHEN seq < last AND seq <> s THEN error('The state at row ' || s || ' of this thread was pruned; see the view checkpoints for those that are left')::BOOLEAN ELSE true END),
 base AS (
     SELECT seq, changes, coalesce(min(parent) OVER (ORDER BY seq ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) >= seq, true) AS live
     FROM ch WHERE is_checkpoint AND seq <= (SELECT CASE WHEN is_checkpoint THEN seq ELSE parent END FROM p)),
@@ -310,7 +315,7 @@ COMMENT ON COLUMN sessions.ended IS 'closed, taken over, or died; NULL while nob
 COMMENT ON VIEW steps IS 'One row per step name in a thread';
 COMMENT ON COLUMN steps.thread_id IS 'The thread';
 COMMENT ON COLUMN steps.step IS 'The name of the step';
-COMMENT ON COLUMN steps.phase IS 'done, started, failed, interrupted, lost or retired; NULL if only calls of it are known';
+COMMENT ON COLUMN steps.phase IS 'done, started, failed, interrupted, lost, retired or pruned; NULL if only calls of it are known';
 COMMENT ON COLUMN steps.finished_runs IS 'How often it ran to its end';
 COMMENT ON COLUMN steps.last_checkpoint IS 'seq of the newest checkpoint that it made';
 COMMENT ON COLUMN steps.last_seq IS 'Its newest row';

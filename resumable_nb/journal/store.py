@@ -7,20 +7,24 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+
 from resumable_nb.errors import StoreDamaged, StoreError, StoreUnwritable, ThreadInUse, ThreadNotFound, UsageError
 from resumable_nb.failpoints import passing
-from resumable_nb.journal import files, past, processes, schema
+from resumable_nb.journal import files, past, processes, rewriting, schema, troubles
 from resumable_nb.journal.lease import Lease
 from resumable_nb.journal.rows import Row, from_values, select
 from resumable_nb.journal.session import Session, live, told_by
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from resumable_nb.journal.reading import Parameters
+    from resumable_nb.journal.rewriting import Change, Freed
 
 QUERY_TIMEOUT_S = 20.0
 """Less than the time that a writer waits, because nobody can write while a query runs."""
@@ -159,6 +163,7 @@ class Store:
                 raise ThreadNotFound(
                     f"Thread {thread_id!r} has no row {seq}: it has 1 to {head}. See `%resumable history`"
                 )
+            past.check_state_is_left(con, thread_id, seq)
             if past.read(con, new_id, self.path).head:
                 raise UsageError(f"{self.path} has a thread {new_id!r} already. Give the fork another name")
             passing("journal.append.before")
@@ -173,6 +178,21 @@ class Store:
         origins = dict(self.rows(past.FORKS)[1])
         mine = past.root_of(thread_id, origins)
         return [n for n in self.threads() if n != thread_id and past.root_of(n, origins) == mine]
+
+    def freed(self, changes: Sequence[Change], stamp: str) -> dict[str, Freed]:
+        """What `rewrite` with these changes would free, by thread. Nothing is changed."""
+        with self._lease.closed():
+            return rewriting.freed(self.path, changes, stamp)
+
+    def rewrite(
+        self, changes: Sequence[Change], stamp: str, *, backup: Path | None = None, leave_unseen: bool = False
+    ) -> None:
+        """Put a store that is changed so in the place of this one, whole or not at all. See `rewriting.rewrite`."""
+        with self._lease.replacing():
+            try:
+                rewriting.rewrite(self.path, changes, stamp, backup=backup, leave_unseen=leave_unseen)
+            except duckdb.Error as error:
+                raise troubles.translate(error, self.path) from error
 
     def query(self, sql: str, params: Parameters = None, *, timeout_s: float = QUERY_TIMEOUT_S) -> pd.DataFrame:
         """Ask one SELECT (or EXPLAIN) of the views, or of `journal`, without trusting the file; times are UTC.

@@ -47,7 +47,7 @@ _TABLE_NAMES = ("journal", "store_info")
 
 KNOWN = {
     "2.0.1": {
-        "513808e32cd6d1e20ed1e86d2616fb352caae6c4227d1dce021ad713f687ad5c",  # everything
+        "4ec562b236b4e92b3d6fd3f2c53630c22066cb48af93c87eaca3603546a5862b",  # everything
         "776820faf108b42e2efd775b9b69ffe609d1ccc5fe02b065bcfcd7d53d1d3d22",  # the tables alone
     },
 }

@@ -29,6 +29,15 @@ def read(path: Path, store_id: str) -> int | None:
     return int(found[2]) if found and found[1].decode() == store_id else None
 
 
+def put(path: Path, store_id: str, rows: int) -> None:
+    """Say that a store has this many rows, outside of a lease."""
+    seen = Witness(path, store_id)
+    try:
+        seen.write(rows)
+    finally:
+        seen.close()
+
+
 class Witness:
     """The side file, open for the length of a lease."""
 
