@@ -28,6 +28,7 @@ import filelock
 
 from resumable_nb.errors import StoreReplaced, StoreUnwritable
 from resumable_nb.journal import files, reading, schema, troubles, trust, witness
+from resumable_nb.journal.bars import without_bars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -279,6 +280,7 @@ class Lease:
             self._shared_until = time.monotonic() + _SHARED_S
         return min(self.idle_s, _SHARED_IDLE_S) if time.monotonic() < self._shared_until else self.idle_s
 
+    @without_bars()
     def _connect(self) -> duckdb.DuckDBPyConnection:
         found = files.look(self.path).identity
         try:

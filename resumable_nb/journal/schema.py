@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from resumable_nb.errors import StoreDamaged, StoreTooNew, StoreUnwritable
+from resumable_nb.journal.bars import without_bars
 from resumable_nb.journal.processes import writer
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def definitions() -> Mapping[str, str]:
     return {one[1]: one[0] for one in found}
 
 
+@without_bars()
 def create(path: Path) -> None:
     """Make an empty store, whole or not at all, for its user only. Call it with the store's lock held.
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.notebook.screen import OPEN, screen
+
 SESSION = """
 import sys
 from IPython.core.interactiveshell import InteractiveShell
@@ -70,3 +72,17 @@ def test_a_forgotten_extension_is_not_loaded_by_a_name(session):
     shown = session(LOAD, "%unload_ext resumable_nb", "from resumable_nb import durable", LOAD)
 
     assert ">> Loader" in shown
+
+
+def test_no_widgets_for_progress_bars(tmp_path):
+    """In a kernel, opening a thread and a step bring no ipywidgets along; the user's own connections still do."""
+    widgets = "'ipywidgets' in __import__('sys').modules"
+    with screen(tmp_path, open=OPEN, one="%%resumable one\nx = 1") as nb:
+        nb.run("open", "one")
+        assert nb.value(widgets) is False
+        nb.restart()
+        nb.run("open", "one")
+        assert nb.value(widgets) is False
+
+        assert nb.execute("import duckdb; duckdb.connect(':memory:').close()").status == "ok"
+        assert nb.value(widgets) is True
