@@ -85,7 +85,7 @@ def ask(
         AnswerRejected: No answer fits `response_format`, or the model refused.
         CallError: A streamed answer broke off.
     """
-    asked = _client(embedded=models.wants_embedded(model)) if client is None else _checked(client)
+    asked = client_for(embedded=models.wants_embedded(model)) if client is None else _checked(client)
     wish = Wish(
         prompt=prompt,
         response_format=response_format,
@@ -311,7 +311,12 @@ def _hint(model: str) -> Iterator[None]:
         ) from None
 
 
-def _client(*, embedded: bool) -> openai.OpenAI:
+def client_for(*, embedded: bool) -> openai.OpenAI:
+    """The client of the environment, or that of the embedded model.
+
+    Raises:
+        NoModel: No model is configured, and none is embedded.
+    """
     where = models.endpoint() if not embedded else models.EMBEDDED
     return _cached_client(where, models.settings())
 

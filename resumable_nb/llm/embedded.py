@@ -100,8 +100,16 @@ def _parameters(parameters: Any, weights: Path, key: str) -> Any:
     parameters.n_ctx, parameters.n_parallel, parameters.cache_prompt = CONTEXT_TOKENS, 1, False
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
     parameters.sampling.seed = 0
+    # Texts get vectors, too: the mean over their tokens. Answers are the same with and without (compared).
+    parameters.embedding, parameters.pooling_type = True, _mean_pooling()
     parameters.offline, parameters.warmup, parameters.verbosity = True, False, -1
     return parameters
+
+
+def _mean_pooling() -> Any:
+    import xllamacpp
+
+    return xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
 
 
 class EmbeddedTransport(httpx2.BaseTransport):

@@ -36,8 +36,8 @@ class _Read:
         return [line for stamp in self.stamps for line in self.files[stamp][1]]
 
 
-_folders: dict[str, _Read] = {}
-_tables: dict[str, Texts] = {}
+_folders: dict[tuple[str, str | None], _Read] = {}
+_tables: dict[tuple[str, str | None], Texts] = {}
 _lock = threading.RLock()
 
 
@@ -51,6 +51,8 @@ class Folder:
 
     Attributes:
         path: the folder.
+        embed: the name of an embedding model that ranks along with the words; see `ranking`. None: words only. Its
+            vectors are in the journal: a text is sent once for a store, and of a changed file only what is new.
         version: of the files' names and texts when this was made.
 
     Raises:
@@ -58,6 +60,7 @@ class Folder:
     """
 
     path: str
+    embed: str | None = None
     version: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,6 +87,11 @@ class Folder:
         """What could not be read, in sentences."""
         return self._read().problems
 
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong in a search, in sentences."""
+        return self._read().texts.failures
+
     def __str__(self) -> str:
         return f"{self.path} ({counted(len(self._read().texts), 'document')})"
 
@@ -93,9 +101,11 @@ class Folder:
             raise UsageError(f"Folder({self.path!r}): there is no such folder. Here is {Path.cwd()}.")
         stamps = sorted(_stamps(root))
         with _lock:
-            known = _folders.get(str(root.resolve()))
+            place = str(root.resolve()), self.embed
+            known = _folders.get(place)
             if known is None or known.stamps != stamps:
-                known = _folders[str(root.resolve())] = _read_files(root, stamps, known.files if known else {})
+                read_before = known.files if known else {}
+                known = _folders[place] = _read_files(root, stamps, read_before, embed=self.embed)
             return known
 
 
@@ -107,9 +117,11 @@ def _stamps(root: Path) -> Iterable[_Stamp]:
             yield inside.as_posix(), about.st_mtime_ns, about.st_size
 
 
-def _read_files(root: Path, stamps: list[_Stamp], known: dict[_Stamp, tuple[list[Document], list[str]]]) -> _Read:
+def _read_files(
+    root: Path, stamps: list[_Stamp], known: dict[_Stamp, tuple[list[Document], list[str]]], *, embed: str | None
+) -> _Read:
     files = {s: known[s] if s in known else read(root / s[0], s[0], quote(s[0])) for s in stamps}
-    texts = Texts.of(document for documents, _ in files.values() for document in documents)
+    texts = Texts.of((document for documents, _ in files.values() for document in documents), embed=embed)
     problems = [line for _, told in files.values() for line in told]
     return _Read(stamps, files, texts, version_of(map(texts.fetch, texts), problems))
 
@@ -121,10 +133,12 @@ class Table:
     Attributes:
         name: what its documents' names begin with.
         version: of its rows.
+        embed: the name of an embedding model that ranks along with the words; None: words only.
     """
 
     name: str
     version: str
+    embed: str | None = None
 
     def search(self, query: str, count: int = 5) -> list[Sentence]:
         """The sentences that have most to do with a query, best first."""
@@ -142,13 +156,26 @@ class Table:
         return f"table {self.name}"
 
     @property
+    def failures(self) -> list[str]:
+        """What went wrong in a search, in sentences."""
+        return self._texts.failures
+
+    @property
     def _texts(self) -> Texts:
-        if self.version not in _tables:
+        if (self.version, self.embed) not in _tables:
             raise UsageError(f"The rows of {self} are not in this kernel: run the cell that calls `table(…)` again.")
-        return _tables[self.version]
+        return _tables[self.version, self.embed]
 
 
-def table(data: Any, *, text: str, key: str | None = None, title: str | None = None, name: str = "row") -> Table:
+def table(
+    data: Any,
+    *,
+    text: str,
+    key: str | None = None,
+    title: str | None = None,
+    name: str = "row",
+    embed: str | None = None,
+) -> Table:
     """A source of the rows of a table as they are now.
 
     Args:
@@ -157,6 +184,7 @@ def table(data: Any, *, text: str, key: str | None = None, title: str | None = N
         key: the column whose values name the rows; None: their numbers from 1 on.
         title: a column that helps the ranking.
         name: what the names of the documents begin with, such as the table's.
+        embed: the name of an embedding model that ranks along with the words; see `ranking`.
 
     Raises:
         UsageError: There is no such column, or two rows have one key.
@@ -170,6 +198,7 @@ def table(data: Any, *, text: str, key: str | None = None, title: str | None = N
         raise UsageError(f"Two rows have the same {key!r}: a quotation could not say which one it is from.")
     titles = list(frame[title]) if title is not None else [""] * len(frame)
     rows = zip(keys, titles, frame[text], strict=True)
-    texts = Texts.of(Document(f"{name}: {k}", str(t), w) for k, t, w in rows if isinstance(w, str) and w.strip())
-    _tables[texts.version] = texts
-    return Table(name, texts.version)
+    documents = (Document(f"{name}: {k}", str(t), w) for k, t, w in rows if isinstance(w, str) and w.strip())
+    texts = Texts.of(documents, embed=embed)
+    _tables[texts.version, embed] = texts
+    return Table(name, texts.version, embed)

@@ -183,7 +183,7 @@ def researcher(
     merged = merge([*known, *(finding for inquiry in inquiries for finding in inquiry.findings)])
     new = [finding for finding in merged if (finding.source, finding.quote) not in before]
     for inquiry in inquiries:  # the report may be written by another step, where no source fails
-        inquiry.notes += sorted(source.failures)
+        inquiry.notes += source.failures
     results = {inquiry.asked.question: inquiry.result for inquiry in inquiries}
     state.update(findings=new, plan=[results.get(one.question, one) for one in plan])
     return new

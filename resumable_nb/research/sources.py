@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, zip_longest
-from typing import Any, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from resumable_nb.research import installed
 from resumable_nb.research.findings import one_line
+from resumable_nb.research.ranking import Ranking
 from resumable_nb.research.records import Finding, location, span
 from resumable_nb.terminal import counted
 
@@ -30,11 +30,6 @@ _SHORT, _LONG = 50, 260
 _NO_TEXT = re.compile(r"^(?:#|```|~~~|\||={3,}|-{3,}| {4}|\t|>>>)", re.MULTILINE)
 _END_OR_ITEM = re.compile(_END.pattern + r"|\n(?=\s*(?:[-*+]|\d+[.)])\s)")
 _SHORT_TEXT, _LONG_TEXT = 15, 500
-_STOP_WORDS = """
-a after all also an and any are as at be been before but by can could do does for from had has have how if in into
-is it its may more most no not of on one or other our out see should so some such than that the their them then
-there these they this to too use used using was we were what when where which while who why will with would you your
-""".split()  # noqa: SIM905 - forty lines of one word each are harder to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +72,10 @@ class Document:
 
 
 class Source(Protocol):
-    """Where answers are looked for. It may also have `problems`: sentences about what of it could not be read."""
+    """Where answers are looked for.
+
+    It may also have `problems` and `failures`: sentences about what of it could not be read, or went wrong in a search.
+    """
 
     def search(self, query: str, count: int, /) -> Sequence[Sentence]:
         """The sentences that have most to do with a query, best first; the same ones while the source is the same."""
@@ -102,36 +100,36 @@ def version_of(documents: Iterable[Document], told: Iterable[str] = ()) -> str:
     return digest.hexdigest()[:16]
 
 
-_indexing = threading.Lock()  # branches of a step search at once, and the first search makes the index
-
-
 class Texts(Mapping[str, str]):
     """Texts by the name of their source, with a ranking of their sentences. They are indexed once.
 
     Args:
         texts: name → text. Only its prose can be quoted, as the reference is full of code.
         links: name → where it is to be read.
+        embed: the name of an embedding model that ranks along with the words; see `ranking`.
 
     Attributes:
         version: of names and texts. It is all that a step sees of them as its input.
     """
 
-    COUNTS_BY: ClassVar = ("version", "_prose_only")
+    COUNTS_BY: ClassVar = ("version", "_prose_only", "embed")
 
-    def __init__(self, texts: Mapping[str, str], *, links: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, texts: Mapping[str, str], *, links: Mapping[str, str] | None = None, embed: str | None = None
+    ) -> None:
         found = links or {}
         self._texts = dict(texts)
         self._documents = {
             ref: Document(ref, ref.partition(": ")[2], text, found.get(ref, "")) for ref, text in texts.items()
         }
-        self._prose_only = True
+        self._prose_only, self.embed = True, embed
         self.version = version_of(self._documents.values())
 
     @classmethod
-    def of(cls, documents: Iterable[Document]) -> Self:
+    def of(cls, documents: Iterable[Document], *, embed: str | None = None) -> Self:
         """Texts with titles and links, of which almost all can be quoted. A name that comes twice is the last one's."""
         known = {document.ref: document for document in documents}
-        made = cls({ref: document.text for ref, document in known.items()})
+        made = cls({ref: document.text for ref, document in known.items()}, embed=embed)
         made._documents, made._prose_only = known, False
         made.version = version_of(known.values())
         return made
@@ -163,36 +161,24 @@ class Texts(Mapping[str, str]):
         return list(first.values())
 
     def search(self, question: str, count: int = 5, *, within: str = "") -> list[Sentence]:
-        """The sentences that have most to do with a question, best first (BM25; equal scores in order of the texts).
+        """The sentences that have most to do with a question, best first; see `ranking`.
 
         Args:
             question: any text.
             count: how many sentences at most.
             within: only of sources whose name begins with this.
         """
-        import bm25s
-
-        with _indexing:
-            if not self.sentences:
-                return []
-            ranking = self._ranking
-        words = bm25s.tokenize([question], stopwords=_STOP_WORDS, return_ids=False, show_progress=False)[0]
-        known = [word for word in words if word in ranking.vocab_dict]
-        if not known:
-            return []
-        scores = ranking.get_scores(known)
-        ranked = sorted((i for i, score in enumerate(scores) if score > 0), key=lambda i: -scores[i])
-        return [s for s in (self.sentences[i] for i in ranked) if s.source.startswith(within)][:count]
+        ranked = (self.sentences[place] for place in self._ranking.search(question))
+        return [sentence for sentence in ranked if sentence.source.startswith(within)][:count]
 
     @cached_property
-    def _ranking(self) -> Any:
-        import bm25s
+    def _ranking(self) -> Ranking:
+        return Ranking([f"{self._documents[s.source].title} {s.text}" for s in self.sentences], self.embed)
 
-        ranking = bm25s.BM25()
-        titled = [f"{self._documents[s.source].title} {s.text}" for s in self.sentences]
-        tokens = bm25s.tokenize(titled, stopwords=_STOP_WORDS, show_progress=False)
-        ranking.index(tokens, show_progress=False)
-        return ranking
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong in a search, in sentences."""
+        return self._ranking.failures
 
     def __str__(self) -> str:
         return counted(len(self), "text")
@@ -207,14 +193,18 @@ class Texts(Mapping[str, str]):
         )
 
 
-def load() -> Texts:
+def load(*, embed: str | None = None) -> Texts:
     """The texts of this machine: this Python's language reference, the descriptions of the packages it can import.
 
     Make them in an ordinary cell: a step that uses them runs again when a package or Python has changed since. Each
     has a link: to its place in Python's documentation, or to the documentation or home page of the package.
+
+    Args:
+        embed: the name of an embedding model that ranks along with the words; see `ranking`.
     """
     known = list(installed.texts())
-    return Texts({name: text for name, text, _ in known}, links={name: link for name, _, link in known})
+    links = {name: link for name, _, link in known}
+    return Texts({name: text for name, text, _ in known}, links=links, embed=embed)
 
 
 def sentences(text: str, source: str, *, prose_only: bool = True) -> Iterator[Sentence]:
@@ -263,7 +253,7 @@ def numbered(found: Sequence[Sentence]) -> str:
 
 
 class Together:
-    """Several sources as one. One that fails is left out of a search, and that is kept in `failures`.
+    """Several sources as one. One that fails is left out of a search, and that is told in `failures`.
 
     Args:
         sources: in the order in which equal ranks are given. They are all that a step sees of this as its input.
@@ -273,7 +263,13 @@ class Together:
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._sources = list(sources)
-        self.failures: list[str] = []
+        self._failures: list[str] = []
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong in searches, and which source could not be asked."""
+        told = chain.from_iterable(getattr(source, "failures", ()) for source in self._sources)
+        return sorted({*self._failures, *told})
 
     def search(self, query: str, count: int = 5) -> list[Sentence]:
         """The best of each source in turn."""
@@ -290,8 +286,8 @@ class Together:
 
     def _failed(self, source: Source, error: Exception) -> None:
         told = f"{named(source)} could not be asked ({type(error).__name__}: {one_line(str(error))[:150]})."
-        if told not in self.failures:
-            self.failures.append(told)
+        if told not in self._failures:
+            self._failures.append(told)
 
     def fetch(self, ref: str) -> Document:
         """The document, of the first source that has it.
@@ -313,7 +309,7 @@ class Together:
         """What of the sources could not be read or asked."""
         return [
             *chain.from_iterable(getattr(source, "problems", ()) for source in self._sources),
-            *sorted(self.failures),
+            *self.failures,
         ]
 
     def link(self, finding: Finding) -> str:

@@ -31,8 +31,13 @@ from tests.research.conftest import ISLAND
 QUESTION = "When was the lamp electrified, and when did the tide mill close, and where was the bell of the chapel cast?"
 
 
-def _in_one(thread: Any, budget: Budget | None) -> Any:
-    return thread.step("all", lambda: research(QUESTION, sources=Folder(str(ISLAND)), approve=False, budget=budget))
+def _in_one(thread: Any, budget: Budget | None, embed: str | None = None) -> Any:
+    source = Folder(str(ISLAND), embed=embed)
+    return thread.step("all", lambda: research(QUESTION, sources=source, approve=False, budget=budget))
+
+
+def _embedded(thread: Any, budget: Budget | None) -> Any:
+    return _in_one(thread, budget, embed="embedder")
 
 
 def _in_stages(thread: Any, budget: Budget | None) -> Any:
@@ -41,6 +46,9 @@ def _in_stages(thread: Any, budget: Budget | None) -> Any:
     thread.step("plan", lambda state: planner(state, source, budget=budget))
     thread.step("find", lambda state: researcher(state, source, budget=budget))
     return thread.step("report", lambda state: reporter(state, source, budget=budget))
+
+
+WAYS = {"one": _in_one, "stages": _in_stages, "embedded": _embedded}
 
 
 def run(db: Path, failpoint: str, how: str, limits: dict, env: dict, connection: Connection) -> None:
@@ -52,7 +60,7 @@ def run(db: Path, failpoint: str, how: str, limits: dict, env: dict, connection:
     with resumable_nb.open("t", db=db, say=lambda _: None) as thread:
         try:
             budget = Budget(**limits) if limits else None
-            report = (_in_one if how == "one" else _in_stages)(thread, budget)
+            report = WAYS[how](thread, budget)
             findings = thread.sql("SELECT finding FROM findings WHERE is_current ORDER BY seq")["finding"].tolist()
             connection.send((report.markdown, findings, thread.state.model_dump_json()))
         except Paused as pause:

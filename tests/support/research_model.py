@@ -3,13 +3,18 @@
 It chooses sentences that share two words with the question, copies them, and states each finding. Where the sentence
 says MISQUOTE it quotes another number. Rules of `script` work as in `model_server`; the marker is the name of the form
 that is asked for: `Understood`, `Plan`, `Extracted`, `Written`, or `Answer`.
+
+It also embeds texts: words that mean the same (`SAME`) point the same way. `hits(text)` is how often one was sent.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import struct
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,16 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from tests.support import model_server
 from tests.support.model_server import Handler, Json, ModelServer
+
+SAME = {
+    "animals": "seals",
+    "birth": "pups",
+    "born": "pups",
+    "autumn": "november",
+    "lantern": "lamp",
+    "current": "electri",
+}
+DIMENSIONS = 64
 
 
 class ResearchModel(ModelServer):
@@ -97,8 +112,34 @@ def said(asked: Json) -> str:
     return json.dumps(answer)
 
 
+def vector(text: str) -> list[float]:
+    """Which meanings are in a text."""
+    found = [0.01] * DIMENSIONS
+    for word in re.findall(r"[a-z]{4,}", text.lower()):
+        meaning = SAME.get(word, word)[:7]
+        found[zlib.crc32(meaning.encode()) % DIMENSIONS] += 1
+    return found
+
+
+def embedded(asked: Json) -> Json:
+    """A vector for each text, in the encoding that is asked for."""
+    data = []
+    for index, text in enumerate(asked["input"]):
+        model_server.STATE.ledger[text] += 1
+        told: Any = vector(text)
+        if asked.get("encoding_format") == "base64":
+            told = base64.b64encode(struct.pack(f"<{DIMENSIONS}f", *told)).decode()
+        data.append({"object": "embedding", "index": index, "embedding": told})
+    tokens = sum(len(text) // 4 for text in asked["input"])
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "model": asked["model"], "data": data, "usage": usage}
+
+
 class _ResearchHandler(Handler):
     def _as_model(self, path: str, asked: Json, rule: Json, text: str, nth: int) -> None:
+        if path.endswith("/embeddings"):
+            self.reply(200, embedded(asked))
+            return
         super()._as_model(path, asked, {"text": said(asked), **rule}, text, nth)
 
 
