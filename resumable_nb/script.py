@@ -123,6 +123,7 @@ class Script:
         if found is not None and not found.lost:
             taken = self._take_up(cell, found, entry)
             self.thread.saved += taken.spent
+            self.thread.note_skip(cell, taken)
             self.say(f"`{name}`: restored from checkpoint {taken.checkpoint}: {taken.spent} not spent again")
             return taken
         self.thread.live.set(image)
@@ -183,7 +184,7 @@ class Script:
         for line in report(run):
             self.say(f"`{cell.step}`: {line}")
         if started.found is not None:
-            self._take_up(cell, started.found, run.entry)
+            self.thread.note_skip(cell, self._take_up(cell, started.found, run.entry), how="replayed")
             return result
         image = self.thread.live.end_step()
         encoded = values.encode_names({_RESULT: result})

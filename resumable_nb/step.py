@@ -383,6 +383,7 @@ class Kernel:
         self.places.ran[cell.cell_id] = record
         outputs, signature = self._recorded_outputs(record)
         self.thread.saved += record.spent
+        self.thread.note_skip(cell, record)
         line = f"restored from checkpoint {record.checkpoint}: {record.spent} not spent again"
         line += left_out(self._binder.left_out(cell, record))
         return Decision("skip", "\n".join([line, *self._take_lines()]), outputs, signature)
@@ -565,6 +566,7 @@ class Kernel:
             self._binder.restore(found, other)
             lines.append(f"the replay gave other values for {', '.join(sorted(other))}; the recorded ones stand")
         record = self._lineage.take_up(running.cell, running.above, found)
+        self.thread.note_skip(running.cell, record, how="replayed")
         self._set_state(recorded)
         self.places.ran[running.cell.cell_id] = record
         return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -23,7 +24,7 @@ from resumable_nb.terminal import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-    from resumable_nb.cells import Record
+    from resumable_nb.cells import Cell, Record
     from resumable_nb.history import Diff, Moment
 
 _FOLDED = (
@@ -76,6 +77,7 @@ class Thread:
         self.runner: StepRunner | None = None
         self.notices: list[str] = []
         self.saved = Spent()
+        self._untold: list[dict[str, Any]] = []
         self.say: Callable[[str], object] | None = None
         self._lock = threading.RLock()
         self.resolve = resolve
@@ -89,10 +91,33 @@ class Thread:
         if any(row.phase == "started" and row.kind != "step" for row in rows):
             refuse_if_stopped()
         with self._lock:
+            untold = self._untold_rows()
             try:
-                return self.session.append(*rows)
+                seqs = self.session.append(*rows, *untold)[: len(rows)]
+                self._untold = []
+                return seqs
             finally:  # a Ctrl-C may come in between: what is in the store is folded in, whatever else happens
-                self.fold.apply_all(row for row in rows if self.fold.head < row.seq <= self.session.head)
+                self.fold.apply_all(row for row in (*rows, *untold) if self.fold.head < row.seq <= self.session.head)
+
+    def note_skip(self, cell: Cell, record: Record, *, how: str = "skipped") -> None:
+        """A step was not run, or only replayed. That writes nothing now: the next row, or the end, takes it along."""
+        about = {"step": cell.step, "cell": cell.cell_id, "checkpoint": record.checkpoint, "how": how}
+        self._untold.append({**about, "at": round(time.time() * 1e3), "spent": record.spent})
+
+    def _untold_rows(self) -> list[Row]:
+        if not self._untold:
+            return []
+        saved = sum((told["spent"] for told in self._untold), Spent())
+        steps = [{name: value for name, value in told.items() if name != "spent"} for told in self._untold]
+        data = {
+            "steps": steps,
+            "saved": {
+                "calls": saved.calls,
+                "tokens": saved.input_tokens + saved.output_tokens,
+                "ms": round(saved.ms),
+            },
+        }
+        return [Row(kind="notice", name="skipped", data=json.dumps(data, ensure_ascii=False))]
 
     def read(self, seq: int) -> Row:
         """One whole row."""
@@ -246,7 +271,7 @@ class Thread:
         if self.runner is not None:
             self.runner.close()
         try:
-            if self.session.lost is None and (rows := self.resume.closing()):
+            if self.session.lost is None and ((rows := self.resume.closing()) or self._untold):
                 self.append(*rows)
         finally:
             self.session.close()

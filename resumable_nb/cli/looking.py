@@ -1,4 +1,4 @@
-"""Commands that look into a store and change nothing: `status`, `history`, `diff`, `sql`."""
+"""Commands that look into a store and change nothing: `status`, `history`, `diff`, `timeline`, `sql`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from resumable_nb.cli.shared import DB, THREAD, ask, cli, store_at, thread_in
-from resumable_nb.terminal import plain, table
+from resumable_nb.terminal import one_line, plain, table
 
 _NO_TEXT = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -87,6 +87,22 @@ def diff(a: str, b: str, db: Path, thread: str | None) -> None:
     name = thread_in(db, thread)
     fold = read(store_at(db), name)
     click.echo(repr(diff(fold, (a, find(fold, name, a)), (b, find(fold, name, b)))))
+
+
+@cli.command()
+@DB
+@THREAD
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file.  [default: THREAD.timeline.html]"
+)
+def timeline(db: Path, thread: str | None, output: Path | None) -> None:
+    """Draw a thread as one HTML file that opens anywhere: its steps and runs, what they cost, states and contexts."""
+    from resumable_nb.timeline import page
+
+    name = thread_in(db, thread)
+    path = output or Path(re.sub(r"[^\w.-]+", "-", name) + ".timeline.html")
+    path.write_text(page(store_at(db), name), encoding="utf-8")
+    click.echo(f"{path} shows thread {one_line(name)}.")
 
 
 @cli.command()
