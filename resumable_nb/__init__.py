@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from resumable_nb.progress import map, track
     from resumable_nb.pruning import prune
     from resumable_nb.state import ResearchState, State
+    from resumable_nb.transfer import export_thread, import_thread
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,8 @@ _HOME = {
     "track": "resumable_nb.progress",
     "map": "resumable_nb.progress",
     "prune": "resumable_nb.pruning",
+    "export_thread": "resumable_nb.transfer",
+    "import_thread": "resumable_nb.transfer",
     "State": "resumable_nb.state",
     "ResearchState": "resumable_nb.state",
 }
@@ -59,7 +62,9 @@ __all__ = [
     "context_message",
     "durable",
     "effect",
+    "export_thread",
     "http_client",
+    "import_thread",
     "map",
     "open",
     "prune",

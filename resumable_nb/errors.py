@@ -8,6 +8,7 @@
     │   ├── StoreReplaced                    it is not the file that this session wrote to
     │   ├── StoreDamaged                     it, or its WAL, cannot be read whole
     │   ├── StoreUntrusted                   it holds code, or is not what we would have made
+    │   ├── TransferDamaged                  a file to be imported is not as it was written
     │   ├── StoreTooNew                      it was written by a newer version
     │   ├── StoreUnwritable (OSError)        disk full, read-only, no locks on this file system
     │   └── QueryRefused (ValueError)        a query that is no single SELECT or EXPLAIN, or took too long
@@ -93,6 +94,10 @@ class StoreDamaged(StoreError):
 
 class StoreUntrusted(StoreError):
     """The file holds code, or its tables are not what this library makes."""
+
+
+class TransferDamaged(StoreError):
+    """A file with an exported thread is not as it was written. Nothing was imported."""
 
 
 class StoreTooNew(StoreError):

@@ -1,4 +1,4 @@
-"""Commands that keep stores and threads: `fork`, `prune`, `doctor`."""
+"""Commands that keep stores and threads: `fork`, `prune`, `export`, `import`, `doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from resumable_nb.cli.shared import DB, THREAD, cli, store_at, thread_in
+from resumable_nb.cli.shared import DB, THREAD, ask, cli, store_at, thread_in
 from resumable_nb.errors import UsageError
 from resumable_nb.terminal import counted, one_line, plain
 
@@ -83,6 +83,35 @@ def prune(
         click.echo(str(pruned))
     elif not sys.stdin.isatty():
         click.echo("To do this, add --yes.")
+
+
+@cli.command()
+@click.argument("thread")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@DB
+def export(thread: str, file: Path, db: Path) -> None:
+    """Write THREAD to a new FILE that holds all of it: rows as Parquet, exactly. Nothing in it is encrypted."""
+    from resumable_nb.transfer import export_thread
+
+    made = export_thread(thread_in(db, thread), file, db=db)
+    click.echo(f"Thread {one_line(thread)} is in {made} ({made.stat().st_size / 2**20:.1f} MB).")
+
+
+@cli.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@DB
+@click.option("--as", "new_id", metavar="NEW", help="Another name for the thread.")
+def import_(file: Path, db: Path, new_id: str | None) -> None:
+    """Take the thread in FILE, as `export` wrote it, into a store. Nothing in FILE is run.
+
+    Where the store has that thread or a fork of it, this becomes a fork: nothing is done or counted twice.
+    """
+    from resumable_nb.transfer import import_thread
+
+    name = import_thread(file, db=db, new_id=new_id)
+    origin = ask(store_at(db), "SELECT forked_from FROM threads WHERE thread_id = ?", [name])[1][0][0]
+    beside = f" as a fork of {one_line(origin)}: what that did is not done again" if origin else ""
+    click.echo(f"Thread {one_line(name)} is in {db}{beside}.")
 
 
 @cli.command()

@@ -127,6 +127,31 @@ def make_private(path: str | os.PathLike[str]) -> None:
         os.chmod(path, 0o600)
 
 
+def put_new(made: Path, path: Path) -> None:
+    """Give a file that was made under another name, in the same folder or one in it, its own; never over another.
+
+    Raises:
+        FileExistsError: there is a file of that name.
+    """
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links here, such as exFAT: the lock that the caller holds keeps others out
+        if path.exists():
+            raise FileExistsError(path) from None
+        os.rename(made, path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk. Never of a store that DuckDB has open."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def lock_holders(path: Path) -> list[int]:
     """The processes that have a lock on a file, as far as the system tells (Linux, from /proc/locks)."""
     try:

@@ -12,6 +12,7 @@ from resumable_nb.journal.rows import Row
 from resumable_nb.journal.session import live, missing_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -106,14 +107,15 @@ def not_found(con: duckdb.DuckDBPyConnection, thread_id: str, path: Path) -> Thr
     return ThreadNotFound(f"{path} has no thread {thread_id!r}. " + (f"It has {told}" if known else "It is empty"))
 
 
-# One INSERT: the rows up to the fork as they are, a completing row for everything that is open there, and the row that
-# says where the copy comes from. What is before that last row was made, and paid for, elsewhere.
-_FORK = f"""
+# One INSERT: the rows of a source as they are, a completing row for everything that is open there if that is not to be
+# open twice, and the row that says where the copy comes from. What is before a last row `forked` was made, and paid
+# for, in another thread.
+_COPY = f"""
 INSERT INTO journal ({", ".join(rows.COLUMNS)})
-WITH source AS (SELECT * FROM journal WHERE thread_id = $source AND seq <= $seq),
+WITH source AS ({{source}}),
 pending AS (
     SELECT j.*, row_number() OVER (ORDER BY seq) AS place FROM source j
-    WHERE (phase = 'started' OR (kind = 'approval' AND phase = 'requested'))
+    WHERE $phase = 'forked' AND (phase = 'started' OR (kind = 'approval' AND phase = 'requested'))
       AND NOT EXISTS (SELECT 1 FROM source d WHERE d.ref_seq = j.seq AND (d.kind = j.kind OR d.kind = 'checkpoint'))),
 copied AS (
     SELECT * REPLACE ($thread AS thread_id) FROM source
@@ -123,7 +125,7 @@ copied AS (
            $session AS session_id, seq AS ref_seq, {", ".join(_REPEATED)}, $writer AS writer
     FROM pending
     UNION ALL BY NAME
-    SELECT $thread AS thread_id, $seq + 1 + (SELECT count(*) FROM pending) AS seq, 'thread' AS kind, 'forked' AS phase,
+    SELECT $thread AS thread_id, $seq + 1 + (SELECT count(*) FROM pending) AS seq, 'thread' AS kind, $phase AS phase,
            $ts::TIMESTAMPTZ AS ts, $session AS session_id, $data::JSON AS data, $writer AS writer)
 SELECT {", ".join(rows.COLUMNS)} FROM copied ORDER BY seq
 """
@@ -152,29 +154,40 @@ def check_state_is_left(con: duckdb.DuckDBPyConnection, thread_id: str, seq: int
 
 def fork_statement(thread_id: str, seq: int, new_id: str, ts: datetime) -> tuple[str, dict[str, object]]:
     """The INSERT, and its parameters, that copies the rows 1 to `seq` of a thread to a new one."""
-    return _FORK, {
-        "source": thread_id,
-        "seq": seq,
+    source = "SELECT * FROM journal WHERE thread_id = $source AND seq <= $seq"
+    sql, parameters = copy_statement(source, seq, new_id, ts, phase="forked", about={"from": thread_id, "seq": seq})
+    return sql, {**parameters, "source": thread_id}
+
+
+def copy_statement(
+    source: str, rows_of_it: int, new_id: str, ts: datetime, *, phase: str, about: Mapping[str, object]
+) -> tuple[str, dict[str, object]]:
+    """The INSERT, and its parameters, that copies rows of a source to a new thread.
+
+    Args:
+        source: the SELECT that gives the rows; it may use `$seq`.
+        rows_of_it: their number.
+        new_id: the name of the thread.
+        ts: the time.
+        phase: of the last row: `forked` (what is open in the source stays there) or `imported`.
+        about: the data of the last row.
+    """
+    return _COPY.format(source=source), {
+        "seq": rows_of_it,
         "thread": new_id,
         "ts": ts,
         "session": os.urandom(16).hex(),
-        "data": json.dumps({"from": thread_id, "seq": seq}),
+        "phase": phase,
+        "data": json.dumps(about),
         "writer": processes.writer(),
     }
 
 
-FORKS = """
-SELECT thread_id, arg_max(data->>'from', seq) FROM journal WHERE kind = 'thread' AND phase = 'forked' GROUP BY thread_id
+FAMILY = """
+SELECT thread_id FROM journal WHERE seq = 1 AND session_id = (
+    SELECT session_id FROM journal WHERE seq = 1 AND thread_id = $thread) AND thread_id <> $thread ORDER BY thread_id
 """
-
-
-def root_of(thread_id: str, origins: dict[str, str]) -> str:
-    """The thread that a fork, or a fork of one, goes back to."""
-    seen = {thread_id}
-    while (origin := origins.get(thread_id)) is not None and origin not in seen:
-        seen.add(origin)
-        thread_id = origin
-    return thread_id
+"""Forks have the first row of the thread that they go back to, and so have copies that were imported."""
 
 
 def check_name(thread_id: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Parameters = Sequence[object] | Mapping[str, object] | None
 
 T = TypeVar("T")
-_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -86,7 +86,7 @@ def check_whole(path: Path, found: Facts) -> None:
 
 def attached(path: Path) -> duckdb.DuckDBPyConnection:
     """An in-memory database with the store attached read-only, as `store`. DuckDB's errors pass."""
-    con = duckdb.connect(config=_CONFIG)
+    con = duckdb.connect(config=CONFIG)
     try:
         _attach(con, path)
     except BaseException:
@@ -142,7 +142,7 @@ class Reader:
         timeout_s: float,
         wait_s: float,
     ) -> T:
-        con = self._con = self._con or duckdb.connect(config=_CONFIG)
+        con = self._con = self._con or duckdb.connect(config=CONFIG)
         statements.check(con, sql)
         try:
             self._attach(con, wait_s)

@@ -184,7 +184,7 @@ def rewrite(path: Path, changes: Sequence[Change], stamp: str, *, backup: Path |
             _check_heads(con, path, changes)
             (store_id,) = con.execute("SELECT value FROM store.main.store_info WHERE name = 'store_id'").fetchall()[0]
             count = _copy(con, path)
-        _sync(target)
+        files.sync(target)
         passing("store.replace.before")
         if backup is not None:
             _keep(path, backup)
@@ -192,7 +192,7 @@ def rewrite(path: Path, changes: Sequence[Change], stamp: str, *, backup: Path |
             os.stat(files.witness_path(path))
             witness.put(files.witness_path(path), store_id, count)
         os.replace(target, path)
-        _sync(path.parent)
+        files.sync(path.parent)
         passing("store.replace.after")
     finally:
         shutil.rmtree(folder)
@@ -293,11 +293,3 @@ def _keep(path: Path, backup: Path) -> None:
         raise
     except OSError:  # no hard links here
         shutil.copy2(path, backup)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from resumable_nb.errors import StoreDamaged, StoreTooNew, StoreUnwritable
+from resumable_nb.journal import files
 from resumable_nb.journal.bars import without_bars
 from resumable_nb.journal.processes import writer
 
@@ -69,22 +70,11 @@ def create(path: Path) -> None:
             fill(con, "made")
             con.execute("DETACH made")
         os.chmod(made, 0o600)
-        _link(made, path)
+        files.put_new(made, path)
     except duckdb.Error as error:
         raise StoreUnwritable(f"{path} cannot be made: {error}") from error
     finally:
         shutil.rmtree(folder)
-
-
-def _link(made: Path, path: Path) -> None:
-    try:
-        os.link(made, path)
-    except FileExistsError:
-        raise
-    except OSError:  # no hard links here, such as exFAT: the lock that the caller holds keeps others out
-        if path.exists():
-            raise FileExistsError(path) from None
-        os.rename(made, path)
 
 
 def fill(con: DuckDBPyConnection, database: str, of_format: int = FORMAT) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,14 @@ import duckdb
 
 from resumable_nb.errors import StoreDamaged, StoreError, StoreUnwritable, ThreadInUse, ThreadNotFound, UsageError
 from resumable_nb.failpoints import passing
-from resumable_nb.journal import files, past, processes, rewriting, schema, troubles
+from resumable_nb.journal import files, past, processes, rewriting, schema, transfer, troubles
 from resumable_nb.journal.lease import Lease
 from resumable_nb.journal.rows import Row, from_values, select
 from resumable_nb.journal.session import Session, live, told_by
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -174,25 +175,56 @@ class Store:
         return copied
 
     def family(self, thread_id: str) -> list[str]:
-        """The other threads that are forks of this one, or that it is a fork of, at any remove."""
-        origins = dict(self.rows(past.FORKS)[1])
-        mine = past.root_of(thread_id, origins)
-        return [n for n in self.threads() if n != thread_id and past.root_of(n, origins) == mine]
+        """The other threads that are forks or copies of this one, or that it is one of, at any remove."""
+        return [str(name) for (name,) in self.rows(past.FAMILY, {"thread": thread_id})[1]]
+
+    def export(self, thread_id: str, file: Path) -> dict[str, Any]:
+        """Write a thread to a new file. See `transfer.export`."""
+        with self._lease.closed(), self._translated():
+            return transfer.export(self.path, thread_id, file)
+
+    def import_thread(self, file: Path, new_id: str | None = None) -> tuple[str, str | None]:
+        """Take the thread in a file in, in one INSERT; gives its name, and the thread here that it is a copy of.
+
+        As a copy it is a fork: what was paid is counted there, and what is open there is not open twice. Without one,
+        what waits goes on waiting here.
+
+        Raises:
+            UsageError: it is no file of ours, or there is a thread of that name.
+            TransferDamaged: it is not as it was written.
+            StoreTooNew: a newer version wrote it.
+        """
+        with transfer.unpacked(file) as (parquet, manifest), self._lease.using() as con:
+            name = new_id or str(manifest["thread"])
+            past.check_name(name)
+            if past.read(con, name, self.path).head:
+                raise UsageError(f"{self.path} has a thread {name!r} already. Give this one another name: --as NEW")
+            origin = transfer.origin(con, parquet, str(manifest["thread"]))
+            statement = transfer.import_statement(parquet, name, manifest, datetime.now(UTC), origin=origin)
+            passing("journal.append.before")
+            self._lease.insert(con, *statement)
+            passing("journal.append.after")
+            self._lease.acknowledge(past.read(con, name, self.path).head)
+        return name, origin
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            raise troubles.translate(error, self.path) from error
 
     def freed(self, changes: Sequence[Change], stamp: str) -> dict[str, Freed]:
         """What `rewrite` with these changes would free, by thread. Nothing is changed."""
-        with self._lease.closed():
+        with self._lease.closed(), self._translated():
             return rewriting.freed(self.path, changes, stamp)
 
     def rewrite(
         self, changes: Sequence[Change], stamp: str, *, backup: Path | None = None, leave_unseen: bool = False
     ) -> None:
         """Put a store that is changed so in the place of this one, whole or not at all. See `rewriting.rewrite`."""
-        with self._lease.replacing():
-            try:
-                rewriting.rewrite(self.path, changes, stamp, backup=backup, leave_unseen=leave_unseen)
-            except duckdb.Error as error:
-                raise troubles.translate(error, self.path) from error
+        with self._lease.replacing(), self._translated():
+            rewriting.rewrite(self.path, changes, stamp, backup=backup, leave_unseen=leave_unseen)
 
     def query(self, sql: str, params: Parameters = None, *, timeout_s: float = QUERY_TIMEOUT_S) -> pd.DataFrame:
         """Ask one SELECT (or EXPLAIN) of the views, or of `journal`, without trusting the file; times are UTC.

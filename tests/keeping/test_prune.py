@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -23,14 +22,6 @@ from resumable_nb.pruning import moment
 from tests.keeping import victim
 
 POINTS = ["store.replace.before", "store.replace.after"]
-
-
-@pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setenv("HAPPENED", str(tmp_path / "happened"))
-    victim.said.clear()
-    yield
-    lease._close_all()
 
 
 def happened() -> list[str]:

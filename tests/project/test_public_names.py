@@ -16,7 +16,7 @@ from resumable_nb import failpoints
 PUBLIC = {
     "open", "OpenAI", "AsyncOpenAI", "http_client", "async_http_client", "ask", "context_message", "durable", "effect",
     "approve", "approval", "resource", "track", "map", "State", "ResearchState",
-    "prune",
+    "prune", "export_thread", "import_thread",
 }  # fmt: skip
 HEAVY = {"openai", "pandas", "numpy", "nbclient", "nbformat", "ipywidgets", "httpx2", "bm25s", "xllamacpp", "anthropic"}
 SHELL = (

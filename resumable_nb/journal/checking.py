@@ -1,0 +1,174 @@
+"""Whether the rows of a thread are as this library writes them: numbers, references, JSON, hashes, rules of the views.
+
+Asked of a store by `doctor`, and of a file before it is imported: whatever holds rows is there as `journal`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from resumable_nb.journal import rows
+from resumable_nb.terminal import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+
+_SHOWN = 5
+_KINDS = (
+    *("thread", "session", "step", "checkpoint", "cell", "llm", "call", "effect", "approval", "resource", "recovery"),
+    *("notice", "value", "outputs", "verification"),
+)
+_JSON = " OR ".join(f"NOT json_valid(j.{c}::VARCHAR)" for c in rows.JSON_COLUMNS)
+_SIZES = (*(f"strlen(j.{c}::VARCHAR)" for c in rows.JSON_COLUMNS), "octet_length(j.body)")
+_LARGE = " OR ".join(f"{size} > {rows.MAX_VALUE_BYTES}" for size in _SIZES)
+_NAME = r"[\p{L}\p{Nl}_][\p{L}\p{Nl}\p{M}\p{N}\p{Pc}]*"
+_OBJECTS = " OR ".join(
+    f"coalesce(json_type(j.changes, '$.{part}'), 'OBJECT') <> 'OBJECT'" for part in ("set", "append", "drop")
+)
+_FIELDS = " || ".join(f"coalesce(json_keys(j.changes, '$.{part}'), [])" for part in ("set", "append", "drop"))
+
+# What is asked of each row. Conditions that read large texts come last; NULL is no finding.
+_ROWS: tuple[tuple[str, str], ...] = (
+    ("a reference to itself, a later row or none", "j.ref_seq >= j.seq OR j.ref_seq < 1"),
+    ("a parent that is itself, a later row or none", "j.parent_seq >= j.seq OR j.parent_seq < 0"),
+    ("a run that is itself, a later row or none", "j.run_seq >= j.seq OR j.run_seq < 1"),
+    ("a kind that this version does not know", f"j.kind NOT IN ({', '.join(map(repr, _KINDS))})"),
+    (
+        "a completing row that names no row that was started (R2)",
+        (
+            "j.kind IN ('llm', 'call', 'effect') AND j.phase <> 'started' AND (r.seq IS NULL OR r.kind <> j.kind OR "
+            "r.phase <> 'started')"
+        ),
+    ),
+    (
+        "a decision that names no question (R2)",
+        (
+            "j.kind = 'approval' AND j.phase <> 'requested' AND (r.seq IS NULL OR r.kind <> 'approval' OR "
+            "r.phase <> 'requested')"
+        ),
+    ),
+    (
+        "another key than the row that it completes (R5)",
+        "j.kind IN ('llm', 'call', 'effect') AND r.kind = j.kind AND j.key IS DISTINCT FROM r.key",
+    ),
+    ("a checkpoint without a parent (R3)", "j.kind = 'checkpoint' AND j.parent_seq IS NULL"),
+    (
+        "a run that is no step (R2)",
+        "j.kind IN ('llm', 'call', 'checkpoint') AND (s.kind <> 'step' OR s.phase <> 'started')",
+    ),
+    (
+        "changes on a row that can have none (R7)",
+        "j.changes IS NOT NULL AND j.kind NOT IN ('checkpoint', 'llm', 'call', 'effect', 'approval')",
+    ),
+    (
+        "progress that does not say where it starts from (R7)",
+        "j.changes IS NOT NULL AND j.kind <> 'checkpoint' AND j.parent_seq IS NULL",
+    ),
+    (f"a value of more than {rows.MAX_VALUE_BYTES >> 20} MB", _LARGE),
+    ("JSON that cannot be read", _JSON),
+    (
+        "a large value that is not what its hash says",
+        "j.kind = 'value' AND j.phase <> 'pruned' AND (j.body IS NULL OR sha256(j.body) IS DISTINCT FROM j.key)",
+    ),
+    (
+        "changes of another form (R4)",
+        (
+            f"CASE WHEN json_valid(j.changes::VARCHAR) THEN json_type(j.changes) <> 'OBJECT' OR {_OBJECTS} "
+            "OR NOT list_has_all(['set', 'append', 'drop', 'version'], json_keys(j.changes)) END"
+        ),
+    ),
+    (
+        "a field in two parts of its changes, or one that is no name (R4)",
+        (
+            f"CASE WHEN json_valid(j.changes::VARCHAR) THEN list_unique({_FIELDS}) <> len({_FIELDS}) OR "
+            f"len(list_filter({_FIELDS}, lambda f: NOT regexp_full_match(f, '{_NAME}'))) > 0 END"
+        ),
+    ),
+)
+_ROW_SQL = f"""
+SELECT n, count(*), list(seq ORDER BY seq)[1:{_SHOWN}] FROM (
+    SELECT j.seq, unnest(list_filter([{", ".join(f"CASE WHEN {c} THEN {n} END" for n, (_, c) in enumerate(_ROWS))}],
+                                     lambda x: x IS NOT NULL)) AS n
+    FROM journal j
+    LEFT JOIN light r ON r.seq = j.ref_seq
+    LEFT JOIN light s ON s.seq = j.run_seq
+    WHERE j.thread_id = $1)
+GROUP BY n ORDER BY n
+"""
+# Names of large values stand in texts as {"sha256": …}.
+_NAMED = """
+WITH texts AS (
+    SELECT seq, concat_ws(' ', changes, response, data) AS text FROM journal WHERE thread_id = $1 AND kind <> 'value'),
+named AS (
+    SELECT seq, unnest(regexp_extract_all(text, '"sha256": ?"([0-9a-f]{64})"', 1)) AS key
+    FROM texts WHERE contains(text, '"sha256"'))
+SELECT count(*), list(seq ORDER BY seq)[1:5] FROM named
+ANTI JOIN (SELECT key FROM journal WHERE thread_id = $1 AND kind = 'value' AND body IS NOT NULL) USING (key)
+"""
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be.
+
+    Attributes:
+        what: it, for a person.
+        seqs: the first of the rows that have it.
+    """
+
+    what: str
+    seqs: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.seqs:
+            return self.what
+        return f"{self.what}: row{'s' * (len(self.seqs) > 1)} {', '.join(map(str, self.seqs))}"
+
+
+def findings(con: duckdb.DuckDBPyConnection, thread_id: str) -> Iterator[Finding]:
+    """What is wrong with the rows of a thread, in `journal`."""
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE light AS SELECT seq, kind, phase, key FROM journal WHERE thread_id = $1",
+        [thread_id],
+    )
+    yield from _gaps(con)
+    yield from _lineage(con, thread_id)
+    for number, count, seqs in con.execute(_ROW_SQL, [thread_id]).fetchall():
+        yield _counted(_ROWS[number][0], count, seqs)
+    for count, seqs in con.execute(_NAMED, [thread_id]).fetchall():
+        if count:
+            yield _counted("the name of a large value that is not there", count, seqs)
+
+
+def _counted(what: str, count: int, seqs: list[int]) -> Finding:
+    return Finding(f"{counted(count, 'row')} with {what}" if count > 1 else f"A row with {what}", tuple(seqs))
+
+
+def _gaps(con: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+    (count, first, last, distinct) = con.execute(
+        "SELECT count(*), min(seq), max(seq), count(DISTINCT seq) FROM light"
+    ).fetchall()[0]
+    if distinct != count:
+        yield Finding(f"{counted(count - distinct, 'row')} with a number that another one has (R1)")
+    if first != 1 or distinct != last:
+        missing = con.execute(
+            "SELECT b, e FROM (SELECT coalesce(lag(seq) OVER (ORDER BY seq), 0) + 1 AS b, seq - 1 AS e FROM light) "
+            f"WHERE b <= e ORDER BY b LIMIT {_SHOWN}"
+        ).fetchall()
+        told = ", ".join(f"{b}" if b == e else f"{b} to {e}" for b, e in missing)
+        yield Finding(f"{counted(last - distinct, 'row')} of {last} missing (R1): {told}")
+
+
+def _lineage(con: duckdb.DuckDBPyConnection, thread_id: str) -> Iterator[Finding]:
+    """R3: a checkpoint starts from one that is in the lineage as of then, or from the empty beginning."""
+    sql = "SELECT seq, coalesce(parent_seq, 0) FROM journal WHERE thread_id = ? AND kind = 'checkpoint' ORDER BY seq"
+    chain, wrong = [0], []
+    for seq, parent in con.execute(sql, [thread_id]).fetchall():
+        while chain[-1] > parent:
+            chain.pop()
+        if chain[-1] != parent:
+            wrong.append(seq)
+        chain.append(seq)
+    if wrong:
+        yield _counted("a checkpoint that starts from outside its lineage (R3)", len(wrong), wrong[:_SHOWN])
