@@ -137,7 +137,7 @@ class Extension:
         self.kernel = kernel
         kernel.thread.say = lambda text: self.say([text])
         self.notebook.start_over()
-        request = self._run.request if self._run else self._request(None) or Request("")
+        request = self.request
         cell, _ = self.notebook.place(request, front_path=self._front_path())
         self._opening = kernel, cell.cell_id, kernel.thread.live.image().digest
 
@@ -183,6 +183,11 @@ class Extension:
         if info is not None and (not info.store_history or info.raw_cell != content.get("code")):
             return None
         return Request(content.get("code", ""), metadata.get("cellId"), metadata, parent["header"]["msg_id"])
+
+    @property
+    def request(self) -> Request:
+        """What a person's front end asked for, and is running now."""
+        return self._run.request if self._run else self._request(None) or Request("")
 
     def _is_headless(self) -> bool:
         """Whether no person sits before this: the cell was sent by `resumable-nb run`."""

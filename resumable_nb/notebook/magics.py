@@ -63,7 +63,8 @@ SQL_HELP = """Ask the store of the open thread: one SELECT or EXPLAIN over its v
     %%resumable_sql [VARIABLE]
     SELECT ...
 
-Gives a DataFrame, or binds VARIABLE to it.
+Gives a DataFrame, and binds VARIABLE to it if one is named. A notebook shows it as a table to sort, search and page
+through, if `itables` is installed; a click on a cell shows its whole text.
 """
 USAGES = {
     "open": "%resumable open THREAD [--db PATH] [--query TEXT] [--state NAME] [--continue] [--take-over]",
@@ -338,8 +339,11 @@ def _quoted(names: Iterable[str]) -> list[str]:
 def register(extension: Extension) -> Callable[[], None]:
     """Give the shell its magics and their completion. Returns what takes them away."""
     from IPython.core.magic import no_var_expand
+    from IPython.display import display
 
-    shell, commands = extension.shell, Commands(extension)
+    from resumable_nb.notebook.tables import Tables
+
+    shell, commands, tables = extension.shell, Commands(extension), Tables()
 
     # SQL and prompts are full of `$` and braces: lines are not expanded as a whole, only the words of a subcommand are.
     @no_var_expand
@@ -356,9 +360,12 @@ def register(extension: Extension) -> Callable[[], None]:
         if name and not name.isidentifier():
             raise UsageError(f"{name!r} is no name to bind\nusage: %%resumable_sql [VARIABLE]")
         found = commands.sql(cell)
+        if getattr(shell, "kernel", None) is not None:
+            extension.say([tables.present(found, extension.request)])
         if not name:
             return found
         shell.user_ns[name] = found
+        display(found)  # type: ignore[no-untyped-call]  # IPython's
         return None
 
     resumable.__doc__, resumable_step.__doc__, resumable_sql.__doc__ = HELP, HELP, SQL_HELP
