@@ -390,6 +390,11 @@ class Fold:
         """The rows of a run that carry progress of the state, oldest first."""
         return self._progress.get(run_seq, [])
 
+    def progress_like(self, cell: Cell, key: str) -> int | None:
+        """The newest row with progress of the runs of this step that were started with this fingerprint."""
+        runs = [row.seq for row in self._started_like.get(key, []) if self._same(cell, row)]
+        return max((self._progress[seq][-1] for seq in runs if seq in self._progress), default=None)
+
     def latest_started(self) -> list[Row]:
         """The newest started run of each cell that has not ended."""
         newest = {row.cell_id: row for row in sorted(self._started.values(), key=lambda r: r.seq)}

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 _WORDS_CHARS = 300
 
-_BOX = (
+BOX = (
     "border:1px solid var(--jp-border-color2,#bbb);border-radius:3px;padding:.5em .8em;max-width:60em;"
     "color:var(--jp-content-font-color1,inherit);font-family:var(--jp-ui-font-family,sans-serif);"
     "font-size:var(--jp-ui-font-size1,13px);line-height:1.5"
 )
-_QUIET = "color:var(--jp-ui-font-color2,#777);font-size:var(--jp-ui-font-size1,13px)"
+QUIET = "color:var(--jp-ui-font-color2,#777);font-size:var(--jp-ui-font-size1,13px)"
 _CELL = "text-align:left;padding:.1em 1em .1em 0;vertical-align:top;white-space:pre-wrap"
 _MARKED = {"+": "background:rgba(46,160,67,.2)", "-": "background:rgba(248,81,73,.2)"}
-_CODE = "font-family:var(--jp-code-font-family,monospace);white-space:pre-wrap;overflow-wrap:anywhere"
+CODE = "font-family:var(--jp-code-font-family,monospace);white-space:pre-wrap;overflow-wrap:anywhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,17 @@ class Panel:
 
     def html(self) -> str:
         """For notebooks. Everything that is not ours is escaped."""
-        parts = [f'<div style="{_BOX}"><div><b>{escape(self.title)}</b></div>']
+        parts = [f'<div style="{BOX}"><div><b>{escape(self.title)}</b></div>']
         parts += [_div(line) for line in self.lines]
         if self.rows:
-            heads = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in self.columns)
-            body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
-            parts.append(f'<table style="border-collapse:collapse;margin:.4em 0 0"><tr>{heads}</tr>{body}</table>')
+            parts.append(self.table_html())
         return "".join([*parts, "</div>"])
+
+    def table_html(self) -> str:
+        """Its table alone."""
+        heads = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in self.columns)
+        body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
+        return f'<table style="border-collapse:collapse;margin:.4em 0 0"><tr>{heads}</tr>{body}</table>'
 
     def data(self) -> dict[str, str]:
         """Both, as the data of a display."""
@@ -68,16 +72,16 @@ def _indented(line: str | Line) -> str:
 
 def _div(line: str | Line) -> str:
     if isinstance(line, str):
-        return f'<div style="{_CODE}">{escape(line)}</div>'
+        return f'<div style="{CODE}">{escape(line)}</div>'
     if line.mark == "":
-        return f'<div style="{_CODE};margin-top:.4em"><b>{escape(line.text)}</b></div>'
+        return f'<div style="{CODE};margin-top:.4em"><b>{escape(line.text)}</b></div>'
     shown = {"+": '<ins style="{}">{}</ins>', "-": '<del style="{}">{}</del>'}
     inside = line.mark == "~"  # a line that is added or removed as a whole needs no line through it
     parts = [
         shown[mark].format(_MARKED[mark], escape(text)) if inside and mark in shown else escape(text)
         for mark, text in line.parts
     ]
-    style = f"{_CODE};padding-left:2em;text-indent:-1em;{'' if inside else _MARKED.get(line.mark, '')}"
+    style = f"{CODE};padding-left:2em;text-indent:-1em;{'' if inside else _MARKED.get(line.mark, '')}"
     return f'<div style="{style}">{escape(line.mark)} {"".join(parts)}</div>'
 
 
@@ -87,4 +91,4 @@ def _cell(value: object) -> str:
 
 def line(text: str) -> dict[str, str]:
     """One quiet line below or above what a cell shows, as the data of a display."""
-    return {"text/plain": terminal.plain(text), "text/html": f'<div style="{_QUIET};{_CODE}">{escape(text)}</div>'}
+    return {"text/plain": terminal.plain(text), "text/html": f'<div style="{QUIET};{CODE}">{escape(text)}</div>'}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from resumable_nb.cells import Cell, Spent
     from resumable_nb.fold import Question
     from resumable_nb.receipts import Effect
-    from resumable_nb.state import Image
+    from resumable_nb.state import Image, State
     from resumable_nb.thread import Thread
 
 _ENDED: dict[type[BaseException], str] = {Paused: "waiting", Blocked: "failed"}
@@ -304,6 +304,11 @@ class Run(Scope):
         if _flow() != self._main:
             with self._lock, contextlib.suppress(StateError, ValueNotStorable):
                 self._last_seen = self.thread.live.image()
+
+    def progress_before(self) -> State | None:
+        """A copy of the state as far as runs with this fingerprint came; None if none has left progress."""
+        seq = self.thread.fold.progress_like(self.cell, self.key)
+        return None if seq is None else self.thread.live.detached(self.thread.fold.image(seq))
 
     # ------------------------------------------------------------------ the end
     def before_commit(self, callback: Callable[[], None]) -> None:

@@ -14,11 +14,14 @@ import re
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+
+import tenacity
 
 from resumable_nb.calls.http import REPLAYED
 from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.calls.protocol import current_scope
+from resumable_nb.calls.retries import DEFAULT_MAX_RETRIES
 from resumable_nb.errors import UsageError
 from resumable_nb.llm import models
 from resumable_nb.llm.forms import Unfit
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     import openai
 
 T = TypeVar("T")
+_BROKE_OFF = "The answer broke off while it was streamed."
+Stream: TypeAlias = bool | Callable[[str], object]
 
 INSTRUCTIONS = (
     "You help with a piece of research. What is known so far follows. Answer the user's question from it and from what "
@@ -48,7 +53,7 @@ def ask(
     *,
     model: str | None = None,
     client: openai.OpenAI | None = None,
-    stream: bool = False,
+    stream: Stream = False,
     max_tokens: int | None = None,
     temperature: float | None = None,
     instructions: str = INSTRUCTIONS,
@@ -67,7 +72,8 @@ def ask(
             None for text.
         model: its name. None: `RESUMABLE_NB_MODEL`, else a default.
         client: a `resumable_nb.OpenAI`. None: the endpoint of the environment, else the embedded model.
-        stream: print the answer as it comes.
+        stream: print the answer as it comes; or a function that gets each piece of it. An empty piece begins an answer:
+            of a stream that broke off, or whose answer did not fit, another one follows.
         max_tokens: at most that many tokens of answer.
         temperature: 0 for the most likely answer. None: the server's default; 0 for the embedded model.
         instructions: what the model is told before the state.
@@ -98,7 +104,7 @@ def ask(
         options=options,
     )
     question = Question(wish, asked.base_url)
-    send = _streamed if stream else _whole
+    send = partial(tenacity.Retrying(**_anew(stream)), _streamed, stream=stream) if stream else _whole
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
             measured = Measured(question.model)
@@ -118,7 +124,7 @@ async def aask(
     *,
     model: str | None = None,
     client: openai.AsyncOpenAI | None = None,
-    stream: bool = False,
+    stream: Stream = False,
     max_tokens: int | None = None,
     temperature: float | None = None,
     instructions: str = INSTRUCTIONS,
@@ -141,7 +147,7 @@ async def aask(
         options=options,
     )
     question = Question(wish, asked.base_url)
-    send = _streamed_async if stream else _whole_async
+    send = partial(tenacity.AsyncRetrying(**_anew(stream)), _streamed_async, stream=stream) if stream else _whole_async
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
             measured = Measured(question.model)
@@ -200,22 +206,42 @@ async def _whole_async(client: Any, request: dict[str, Any]) -> Reply:
     return _reply(await client.chat.completions.with_raw_response.create(**request))
 
 
-def _streamed(client: Any, request: dict[str, Any]) -> Reply:
+def _streamed(client: Any, request: dict[str, Any], *, stream: Stream) -> Reply:
     raw = client.chat.completions.with_raw_response.create(**_streaming(request))
-    heard = _Heard(recorded_ms=_recorded_ms(raw))
-    with raw.parse() as chunks:
+    heard = _Heard(stream, recorded_ms=_recorded_ms(raw))
+    with raw.parse() as chunks, _noting():
         for chunk in chunks:
             heard.take(chunk)
     return heard.reply()
 
 
-async def _streamed_async(client: Any, request: dict[str, Any]) -> Reply:
+async def _streamed_async(client: Any, request: dict[str, Any], *, stream: Stream) -> Reply:
     raw = await client.chat.completions.with_raw_response.create(**_streaming(request))
-    heard = _Heard(recorded_ms=_recorded_ms(raw))
+    heard = _Heard(stream, recorded_ms=_recorded_ms(raw))
     async with raw.parse() as chunks:
-        async for chunk in chunks:
-            heard.take(chunk)
+        with _noting():
+            async for chunk in chunks:
+                heard.take(chunk)
     return heard.reply()
+
+
+@contextlib.contextmanager
+def _noting() -> Iterator[None]:
+    """Tell an answer that broke off from one that never began, which the transport has asked for again already."""
+    import openai
+
+    try:
+        yield
+    except openai.APIConnectionError as error:
+        error.add_note(_BROKE_OFF)
+        raise
+
+
+def _anew(stream: Stream) -> dict[str, Any]:
+    """A stream that broke off is asked for again, as an answer in one piece is; not where half of it is printed."""
+    attempts = 1 if stream is True else 1 + DEFAULT_MAX_RETRIES
+    broken = tenacity.retry_if_exception(lambda error: _BROKE_OFF in getattr(error, "__notes__", ()))
+    return {"retry": broken, "stop": tenacity.stop_after_attempt(attempts), "reraise": True}
 
 
 def _streaming(request: dict[str, Any]) -> dict[str, Any]:
@@ -262,28 +288,32 @@ def _tokens(usage: openai.types.CompletionUsage | None) -> tuple[int, int]:
 
 
 class _Heard:
-    """A streamed answer, printed as it comes."""
+    """A streamed answer, handed on as it comes."""
 
-    def __init__(self, *, recorded_ms: float | None) -> None:
+    def __init__(self, stream: Stream, *, recorded_ms: float | None) -> None:
+        self._say = stream if callable(stream) else partial(print, end="", flush=True)
+        self._prints = not callable(stream)
         self._recorded_ms = recorded_ms
         self._usage: openai.types.CompletionUsage | None = None
         self._pieces: list[str] = []
         self._refusal: list[str] = []
         self._finish_reason: str | None = None
+        self._say("")
 
     def take(self, chunk: openai.types.chat.ChatCompletionChunk) -> None:
-        """Print one more chunk."""
+        """One more chunk."""
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices[:1]:
             self._finish_reason = choice.finish_reason or self._finish_reason
             self._refusal += [choice.delta.refusal] if choice.delta.refusal else []
             if choice.delta.content:
                 self._pieces.append(choice.delta.content)
-                print(choice.delta.content, end="", flush=True)  # noqa: T201, what `stream=True` is for
+                self._say(choice.delta.content)
 
     def reply(self) -> Reply:
         """The whole."""
-        print()  # noqa: T201
+        if self._prints:
+            self._say("\n")
         refusal = "".join(self._refusal) or None
         return Reply("".join(self._pieces), self._finish_reason, refusal, self._recorded_ms, *_tokens(self._usage))
 

@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
+from resumable_nb import pictures
 from resumable_nb.calls import approval
 from resumable_nb.errors import Paused, ResumableError, StepError, UsageError
 from resumable_nb.notebook import doubt, source
+from resumable_nb.notebook.canvas import Canvas
 from resumable_nb.notebook.capture import Tee
 from resumable_nb.notebook.failures import handle_groups, leave_groups, main_error
 from resumable_nb.notebook.gate import GateDesk
@@ -97,6 +99,7 @@ class Extension:
         self.notebook = Notebook(self.parser, path=os.environ.get("JPY_SESSION_NAME"))
         self._rewrite, self._wakeup = source.Rewrite(), Wakeup()
         self._gates = GateDesk(shell, is_headless=self._is_headless)
+        self._canvas = Canvas(shell)
         self._run: _Run | None = None
         self._skipped = False
         self._opening: tuple[Kernel, str, str] | None = None
@@ -114,12 +117,15 @@ class Extension:
         atexit.register(self._at_exit)
         handle_groups(self.shell)
         approval.wait_with(self._gates)
+        if getattr(self.shell, "kernel", None) is not None:  # a terminal cannot draw anew
+            pictures.draw_with(self._canvas)
 
     def unload(self) -> None:
         """Close the thread, and leave the shell as it was."""
         atexit.unregister(self._at_exit)
         leave_groups(self.shell)
         approval.wait_no_more_with(self._gates)
+        pictures.draw_no_more_with(self._canvas)
         self.leave()
         self._wakeup.stop()
         if self._run is not None and self._run.tee is not None:

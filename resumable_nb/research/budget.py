@@ -36,29 +36,18 @@ class Meter:
         self.budget = budget
         self.spent = dict.fromkeys(LIMITS, 0.0)
         self.unpriced: set[str] = set()
-        self._refused = self._stopped = False
+        self._refused = False
         self._around = around
         self._lock = threading.Lock()
 
     def before(self) -> None:
-        """Raises BudgetSpent if a limit is reached, or the research was broken off."""
-        if self.stopped:
-            raise BudgetSpent("it was broken off")
+        """Raises BudgetSpent if a limit is reached."""
         with self._lock:
             for name, limit in limits_of(self.budget).items():
                 if self.spent[name] >= limit:
                     measure = _MEASURES.get(name)
                     told = measure.format(limit) if measure else counted(int(limit), name.removesuffix("s"))
                     raise BudgetSpent(f"the budget of {told} is used up")
-
-    def stop(self) -> None:
-        """No further question may be asked: branches that go on in the background end at their next one."""
-        self._stopped = True
-
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called, here or around."""
-        return self._stopped or (self._around is not None and self._around.stopped)
 
     def after(self, used: Usage) -> None:
         """Count an answer."""

@@ -13,6 +13,8 @@ from resumable_nb.research.budget import BudgetSpent, Meter, metering
 from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
 from resumable_nb.research.records import Brief, Budget, SubQuestion
 from resumable_nb.research.sources import Source, Together
+from resumable_nb.research.watching import Watch
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from resumable_nb.state import ResearchState
@@ -79,10 +81,12 @@ def coordinator(
     if not asked:
         raise UsageError("What is asked? Give question=…, or open the thread with --query.")
     meter, source = metering(budget, model), as_one(sources)
-    who = voice(model, meter, writes=writes)
-    brief = Brief(question=asked, scope=f"Looked for in: {source}.", budget=meter.budget)
-    if who.writes:
-        brief = _understood(who, brief, source)
+    with Watch("coordinator") as watch:
+        who = voice(model, meter, watch, writes=writes)
+        brief = Brief(question=asked, scope=f"Looked for in: {source}.", budget=meter.budget)
+        if who.writes:
+            brief = _understood(who, brief, source)
+        watch.end("the question is clear" if who.writes else "the question is taken as it was asked")
     if state.query != brief.question:
         state.update(query=brief.question)
     return brief
@@ -130,12 +134,14 @@ def planner(
         most: sub-questions.
     """
     source = as_one(sources)
-    who = voice(model, metering(budget, model), writes=writes)
-    titles = _titles(source, state.query)
-    try:
-        plan = _written(who, state.query, titles, most) if who.writes else _chosen(who, state.query, titles, most)
-    except (AnswerRejected, BudgetSpent) as error:
-        plan = [SubQuestion(question=state.query, notes=[f"The model made no plan: {why(error)}."])]
+    with Watch("planner") as watch:
+        who = voice(model, metering(budget, model), watch, writes=writes)
+        titles = _titles(source, state.query)
+        try:
+            plan = _written(who, state.query, titles, most) if who.writes else _chosen(who, state.query, titles, most)
+        except (AnswerRejected, BudgetSpent) as error:
+            plan = [SubQuestion(question=state.query, notes=[f"The model made no plan: {why(error)}."])]
+        watch.end(counted(len(plan), "sub-question"))
     state.update(plan=plan)
     return plan
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import AfterValidator
 
+from resumable_nb.progress import map as parallel
 from resumable_nb.research.findings import one_line
 
 if TYPE_CHECKING:
     from resumable_nb.research.budget import Meter
+    from resumable_nb.research.watching import Watch
 
 RETRIES = 2
 
@@ -43,14 +45,19 @@ class Voice:
         model: its name; None: as for `ask`.
         writes: whether it can write text worth reading. Else it only chooses among what is given.
         meter: is asked before each question.
+        watch: sees what the model writes. A model that writes is always asked for a stream, seen or not: a stream is
+            another question, and a script goes on with what a notebook was answered.
     """
 
     model: str | None
     writes: bool
     meter: Meter
+    watch: Watch
 
     def ask_in_turn(self, prompt: str, form: Any, *, what_for: str, max_tokens: int | None = None) -> Any:
         """As `ask`, for a stage that asks one question: where the budget ends, the person is asked for more.
+
+        It is asked in a branch: Ctrl-C waits a little for the answer.
 
         Raises:
             AnswerRejected: as for `ask`.
@@ -61,13 +68,22 @@ class Voice:
 
         while True:
             try:
-                return self.ask(prompt, form, max_tokens=max_tokens)
+                return parallel(lambda _: self.ask(prompt, form, max_tokens=max_tokens), [None])[0]
             except BudgetSpent:
                 if not self.meter.ask_for_more(what_for):
                     raise
 
-    def ask(self, prompt: str, form: Any, *, max_tokens: int | None = None, meter: Meter | None = None) -> Any:
+    def ask(
+        self, prompt: str, form: Any, *, max_tokens: int | None = None, meter: Meter | None = None, who: str = ""
+    ) -> Any:
         """An answer in the form that is asked for. What did not fit is asked for again, and told why.
+
+        Args:
+            prompt: the question.
+            form: of the answer.
+            max_tokens: of the answer.
+            meter: is asked first; None: that of the stage.
+            who: asks, for the person who watches.
 
         Raises:
             AnswerRejected: none of `RETRIES` + 1 answers fits, or the model refuses.
@@ -76,11 +92,13 @@ class Voice:
         from resumable_nb.llm.ask import ask
         from resumable_nb.llm.usage import metered
 
-        with metered(meter or self.meter):
+        self.watch.log(f"{who} asks {self.name}".strip())
+        with metered(meter or self.meter), self.watch.hearing(who) as hear:
             return ask(
                 prompt,
                 form,
                 model=self.model,
+                stream=hear if self.writes else False,
                 instructions=_INSTRUCTIONS,
                 context=False,
                 retries=RETRIES,
@@ -95,15 +113,16 @@ class Voice:
         return embedded.EMBEDDED_MODEL if _is_embedded(self.model) else models.model_name("", self.model)
 
 
-def voice(model: str | None, meter: Meter, *, writes: bool | None = None) -> Voice:
+def voice(model: str | None, meter: Meter, watch: Watch, *, writes: bool | None = None) -> Voice:
     """The model for a stage.
 
     Args:
         model: its name; None: as for `ask`.
         meter: of the stage.
+        watch: of the stage.
         writes: whether it can write; None: every model but the embedded one.
     """
-    return Voice(model, (not _is_embedded(model)) if writes is None else writes, meter)
+    return Voice(model, (not _is_embedded(model)) if writes is None else writes, meter, watch)
 
 
 def _is_embedded(model: str | None) -> bool:

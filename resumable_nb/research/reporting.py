@@ -13,6 +13,8 @@ from resumable_nb.research.findings import merge, still_stands
 from resumable_nb.research.planning import as_one, questions_of
 from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
 from resumable_nb.research.records import Budget, Finding, Report, Statement
+from resumable_nb.research.watching import Watch
+from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from resumable_nb.research.sources import Source, Together
@@ -57,14 +59,15 @@ def reporter(
         writes: whether the model can write; None: every one but the embedded one.
     """
     meter, source = metering(budget, model), as_one(sources)
-    who = voice(model, meter, writes=writes)
     findings = merge(finding for finding in state.findings if isinstance(finding, Finding))
     checked = {number: _stands(finding, source) for number, finding in enumerate(findings)}
     standing = [finding for number, finding in enumerate(findings) if checked[number]]
     report = Report(question=state.query, findings=standing)
     report.links = {f.source: link for f in standing if (link := source.link(f))}
-    if standing:
-        _answer(report, who)
+    with Watch("reporter") as watch:
+        if standing:
+            _answer(report, voice(model, meter, watch, writes=writes))
+        watch.end(f"{counted(len(report.answer), 'statement')}, {counted(len(standing), 'finding')}")
     _add_what_is_missing(report, state)
     verdicts = list(checked.values())
     if gone := verdicts.count(False):

@@ -14,6 +14,8 @@ from resumable_nb.research.findings import accept, merge
 from resumable_nb.research.planning import as_one, questions_of
 from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
 from resumable_nb.research.records import Budget, Confidence, Finding, SubQuestion
+from resumable_nb.research.shelf import Shelf
+from resumable_nb.research.watching import Watch
 from resumable_nb.terminal import counted, one_line
 from resumable_nb.values.secrets import contains_secret
 
@@ -48,9 +50,12 @@ class Inquiry:
         asked: the sub-question.
         who: the model.
         source: where to look.
+        shelf: where others see what is found as it comes.
+        number: of the sub-question, for the person who watches.
     """
 
-    def __init__(self, asked: SubQuestion, who: Voice, source: Together) -> None:
+    def __init__(self, asked: SubQuestion, who: Voice, source: Together, shelf: Shelf, number: int) -> None:
+        self._shelf, self._watch, self._number = shelf, who.watch, str(number)
         self.asked, self.findings, self.refused = asked, list[Finding](), 0
         self.notes = list(asked.notes)
         self.stopped = ""
@@ -70,10 +75,18 @@ class Inquiry:
             self.stopped = why(error)
         except AnswerRejected as error:
             self.notes.append(f"The model gave no usable answer on {self.asked.question!r}: {why(error)}.")
+        if not self.stopped:
+            self._shelf.end(self.result)
+            self._watch.ended(self.asked.question, counted(len(self.findings), "finding"))
 
     def _new_sentences(self) -> list[Sentence]:
         found = self._source.search(self._query, PASSAGES * (self._round + 1))
-        return [sentence for sentence in found if (sentence.source, sentence.start) not in self._seen][:PASSAGES]
+        new = [sentence for sentence in found if (sentence.source, sentence.start) not in self._seen][:PASSAGES]
+        self._watch.log(f"{self._number} searched {one_line(self._query, 80)}: {counted(len(new), 'new sentence')}")
+        if new:
+            documents = dict.fromkeys(one_line(sentence.source, 40) for sentence in new)
+            self._watch.log(f"{self._number} reads {', '.join(documents)}")
+        return new
 
     def _read(self, found: Sequence[Sentence], meter: Meter) -> None:
         if not self._who.writes:
@@ -86,7 +99,7 @@ class Inquiry:
             if one.number <= len(found):
                 self._take(found[one.number - 1], one.quote, claim=one.claim, confidence=one.confidence)
             else:
-                self.refused += 1
+                self._refuse(one.quote)
         self._enough = extracted.enough
         self._query = extracted.next_query.strip() or self._query
 
@@ -98,7 +111,11 @@ class Inquiry:
             f"Question: {self.asked.question}\n\n{listed([sentence.text for sentence in found])}\n\n"
             "Which sentences answer it? Give their numbers, or 0 if none does."
         )
-        return [place for place in dict.fromkeys(self._who.ask(prompt, form, max_tokens=40, meter=meter)) if place]
+        return [
+            place
+            for place in dict.fromkeys(self._who.ask(prompt, form, max_tokens=40, meter=meter, who=self._number))
+            if place
+        ]
 
     def _extract(self, found: Sequence[Sentence], meter: Meter) -> Extracted:
         known = "".join(f"\nAlready found: {finding.claim}" for finding in self.findings)
@@ -109,7 +126,7 @@ class Inquiry:
             "each what does, word for word. Leave out those that do not; none at all is a good answer. Say whether the "
             "question is answered now, and else what to search for next."
         )
-        extracted: Extracted = self._who.ask(prompt, Extracted, meter=meter)
+        extracted: Extracted = self._who.ask(prompt, Extracted, meter=meter, who=self._number)
         return extracted
 
     def _take(self, sentence: Sentence, quote: str, *, claim: str, confidence: Confidence) -> None:
@@ -124,16 +141,15 @@ class Inquiry:
             return
         finding = accept(document, quote, claim=claim, question=self.asked.question, confidence=confidence)
         if finding is None:
-            self.refused += 1
+            self._refuse(quote)
         else:
             self.findings.append(finding)
+            self._watch.found(finding, self._number)
+            self._shelf.put(finding)
 
-    @property
-    def log(self) -> list[str]:
-        """What came of it, for the person who watches."""
-        count = len(self.findings)
-        found = [f"  {one_line(finding.claim, 110)} ({one_line(finding.source, 60)})" for finding in self.findings]
-        return [f"{counted(count, 'finding')}: {one_line(self.asked.question, 150)}", *found]
+    def _refuse(self, quote: str) -> None:
+        self.refused += 1
+        self._watch.refused(quote, self._number)
 
     @property
     def result(self) -> SubQuestion:
@@ -160,6 +176,10 @@ def researcher(
     A quotation that is not in its document is refused and counted. Where the budget ends, the person is asked for more
     by a gate; without it the rest of the plan stays open, and the report says so.
 
+    What is found is seen as it comes, and is in the store with the next answer: as progress of the step, in the order
+    of time. In the state, and for the prompts of the other sub-questions, it counts from the end, in the order of the
+    plan: it must not depend on which sub-question was answered first.
+
     Args:
         state: of the research.
         sources: where to look.
@@ -174,13 +194,21 @@ def researcher(
         Paused: the budget is used up, and nobody has decided yet whether to go on.
     """
     meter, source = metering(budget, model), as_one(sources)
-    who = voice(model, meter, writes=writes)
     plan = questions_of(state)
-    inquiries = [Inquiry(one, who, source) for one in plan if one.status == "open"]
-    _run(inquiries, meter)
-    known = [finding for finding in state.findings if isinstance(finding, Finding)]
-    before = {(finding.source, finding.quote) for finding in known}
-    merged = merge([*known, *(finding for inquiry in inquiries for finding in inquiry.findings)])
+    shelf, watch = Shelf(state, plan), Watch("researcher", [one.question for one in plan])
+    watch.knows(shelf.findings, shelf.ended)
+    with watch:
+        who = voice(model, meter, watch, writes=writes)
+        numbered = enumerate(plan, 1)
+        inquiries = [Inquiry(one, who, source, shelf, number) for number, one in numbered if one.status == "open"]
+        try:
+            _run(inquiries, meter)
+        finally:
+            shelf.clear()
+        known = [finding for finding in state.findings if isinstance(finding, Finding)]
+        before = {(finding.source, finding.quote) for finding in known}
+        merged = merge([*known, *(finding for inquiry in inquiries for finding in inquiry.findings)])
+        watch.end(findings=merged)
     new = [finding for finding in merged if (finding.source, finding.quote) not in before]
     for inquiry in inquiries:  # the report may be written by another step, where no source fails
         inquiry.notes += source.failures
@@ -191,25 +219,14 @@ def researcher(
 
 def _run(inquiries: list[Inquiry], meter: Meter) -> None:
     """All of them in parallel; again with those that a budget stopped, as long as the person gives more."""
-    from tqdm.auto import tqdm
+
+    def look(work: tuple[Inquiry, Meter]) -> None:
+        inquiry, share = work
+        inquiry.run(share)
 
     todo = inquiries
-    with tqdm(total=len(inquiries), desc="sub-questions") as bar:
-        while todo:
-            shares = list(meter.shares(len(todo)))
-
-            def look(work: tuple[Inquiry, Meter]) -> None:
-                inquiry, share = work
-                inquiry.run(share)
-                if not inquiry.stopped:
-                    bar.update(1)
-                    bar.write("\n".join(inquiry.log))
-
-            try:
-                parallel(look, list(zip(todo, shares, strict=True)))
-            except BaseException:
-                meter.stop()
-                raise
-            todo = [inquiry for inquiry in todo if inquiry.stopped]
-            if todo and not meter.ask_for_more(f"{len(todo)} sub-questions"):
-                return
+    while todo:
+        parallel(look, list(zip(todo, meter.shares(len(todo)), strict=True)))
+        todo = [inquiry for inquiry in todo if inquiry.stopped]
+        if todo and not meter.ask_for_more(counted(len(todo), "sub-question")):
+            return

@@ -56,17 +56,6 @@ def test_shares_add_up_to_what_is_left():
     assert meter.left.calls == 6
 
 
-def test_branches_of_a_research_that_was_broken_off_ask_nothing_more():
-    """After Ctrl-C they go on in the background until their next question."""
-    meter = Meter(Budget())
-    share = next(meter.shares(2))
-    share.before()
-    meter.stop()
-
-    with pytest.raises(BudgetSpent, match="broken off"):
-        share.before()
-
-
 def test_prices_come_from_the_table_or_the_package():
     """A table of the user's goes first; the embedded model is free; of others genai-prices knows, or nobody."""
     assert price("gpt-4o-mini", 1_000_000, 0, {"gpt-4o-mini": (7.0, 1.0)}) == 7.0

@@ -40,6 +40,12 @@ def _embedded(thread: Any, budget: Budget | None) -> Any:
     return _in_one(thread, budget, embed="embedder")
 
 
+def _lamp(thread: Any, budget: Budget | None) -> Any:
+    """One sub-question, so that the order of its answers is known."""
+    question = "When was the lamp electrified?"
+    return thread.step("all", lambda: research(question, sources=Folder(str(ISLAND)), approve=False, budget=budget))
+
+
 def _in_stages(thread: Any, budget: Budget | None) -> Any:
     source = Folder(str(ISLAND))
     thread.step("brief", lambda state: coordinator(state, source, question=QUESTION, budget=budget))
@@ -48,7 +54,7 @@ def _in_stages(thread: Any, budget: Budget | None) -> Any:
     return thread.step("report", lambda state: reporter(state, source, budget=budget))
 
 
-WAYS = {"one": _in_one, "stages": _in_stages, "embedded": _embedded}
+WAYS = {"one": _in_one, "lamp": _lamp, "stages": _in_stages, "embedded": _embedded}
 
 
 def run(db: Path, failpoint: str, how: str, limits: dict, env: dict, connection: Connection) -> None:

@@ -2,7 +2,7 @@
 
 It chooses sentences that share two words with the question, copies them, and states each finding. Where the sentence
 says MISQUOTE it quotes another number. Rules of `script` work as in `model_server`; the marker is the name of the form
-that is asked for: `Understood`, `Plan`, `Extracted`, `Written`, or `Answer`.
+that is asked for: `Understood`, `Plan`, `Extracted`, `Written`, or `Answer`. With `more`, what it extracts is not enough.
 
 It also embeds texts: words that mean the same (`SAME`) point the same way. `hits(text)` is how often one was sent.
 """
@@ -140,7 +140,10 @@ class _ResearchHandler(Handler):
         if path.endswith("/embeddings"):
             self.reply(200, embedded(asked))
             return
-        super()._as_model(path, asked, {"text": said(asked), **rule}, text, nth)
+        answer = said(asked)
+        if rule.get("more"):
+            answer = json.dumps(json.loads(answer) | {"enough": False, "next_query": "lighthouse"})
+        super()._as_model(path, asked, {"text": answer, **rule}, text, nth)
 
 
 if __name__ == "__main__":
