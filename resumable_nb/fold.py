@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from resumable_nb.cells import Cell, Record
+from resumable_nb.cells import STATE, Cell, Record
 from resumable_nb.errors import StoreDamaged, ThreadNotFound
 from resumable_nb.gates import Gates
 from resumable_nb.journal import PRUNED
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from resumable_nb.journal import Row
 
 ANSWERED = ("done", "partial")
+KEPT = ("effect", "approval")  # of these, what is known stays when answers are retired
 CALLS = ("llm", "call", "effect", "approval", "resource")
 _IMAGES_KEPT = 64
 Owner = tuple[str, str]  # cell id and step name
 Question = tuple[str, str, int]  # kind, key, occurrence
+Answer = tuple[int, int]  # the row since which it counts, and its own
 
 
 class Fold:
@@ -67,7 +69,8 @@ class Fold:
         self._records: dict[int, Record] = {}
         self._runs: dict[str, list[int]] = {}
         self._last: dict[tuple[str, str], int] = {}
-        self._answers: dict[Owner, dict[Question, int]] = {}
+        self._answers: dict[Owner, dict[Question, Answer]] = {}
+        self._earlier: dict[Owner, list[tuple[Question, Answer]]] = {}  # those that were retired or asked anew
         self._owners: dict[tuple[str, str], set[Owner]] = {}
         self._started: dict[int, Row] = {}
         self._started_like: dict[str, list[Row]] = {}
@@ -167,18 +170,27 @@ class Fold:
         self._rows[row.seq] = row
         if row.phase == "start":
             self.root = row.seq
-        if row.cell_id is None:
-            return
         extra = json.loads(row.data) if row.data and row.phase == "taken up" else {}
+        if row.cell_id is None:
+            self._drop_below(extra)
+            return
         was = extra.get("was")
         if was:
             self._rename(was, (row.cell_id, row.step))
+        if row.step is not None and extra.get("back", {}).get("answers"):
+            self._restore(row, was or [row.cell_id, row.step], extra["as"])
         self.unfinished.discard(row.cell_id)
         self.lineage.pop(row.cell_id, None)
         self.lineage[row.cell_id] = row.seq
+        self._drop_below(extra)
         if row.step is not None and row.key:
             self._runs.setdefault(row.key, []).append(row.seq)
             self._last["cell", row.cell_id] = self._last["step", row.step] = row.seq
+
+    def _drop_below(self, extra: dict[str, Any]) -> None:
+        """Who goes back has the cells below run again."""
+        for cell_id in extra.get("back", {}).get("dropped", ()):
+            self.lineage.pop(cell_id, None)
 
     def _apply_answer(self, row: Row) -> None:
         if row.changes and row.run_seq:
@@ -200,9 +212,11 @@ class Fold:
         self._run_of[row.seq] = row.run_seq or 0
         self._own((row.cell_id or "", row.step), question, row.seq)
 
-    def _own(self, owner: Owner, question: Question, seq: int) -> None:
+    def _own(self, owner: Owner, question: Question, seq: int, *, since: int = 0) -> None:
         answers = self._answers.setdefault(owner, {})
-        answers[question] = max(seq, answers.get(question, 0))
+        if question in answers:
+            self._earlier.setdefault(owner, []).append((question, answers[question]))
+        answers[question] = max((since or seq, seq), answers.get(question, (0, 0)))
         for half in (("cell", owner[0]), ("step", owner[1])):
             self._owners.setdefault(half, set()).add(owner)
 
@@ -214,14 +228,25 @@ class Fold:
     def _rename(self, was: list[str], now: tuple[str, str | None]) -> None:
         """R8: a rename takes the answers along."""
         taken = [item for owner in self._owned(*was) for item in self._answers[owner].items()]
-        for question, seq in taken:
-            self._own((now[0], now[1] or ""), question, seq)
+        for question, (since, seq) in taken:
+            self._own((now[0], now[1] or ""), question, seq, since=since)
+
+    def _restore(self, row: Row, was: list[str], until: int) -> None:
+        """Who goes back to a run gets the answers that counted when it ended, also those that were retired since."""
+        best: dict[Question, Answer] = {}
+        for owner in self._owned(row.cell_id, row.step) | self._owned(*was):
+            for question, answer in [*self._earlier.get(owner, ()), *self._answers[owner].items()]:
+                if answer[0] <= until and question[0] not in KEPT:
+                    best[question] = max(answer, best.get(question, (0, 0)))
+        for question, (_, seq) in best.items():
+            self._own((row.cell_id or "", row.step or ""), question, seq, since=row.seq)
 
     def _retire(self, cell_id: str | None, step: str | None) -> None:
         """R7: `fresh` retires the answers and runs of a step. Receipts and decisions stay."""
         for owner in self._owned(cell_id, step):
-            kept = {q: seq for q, seq in self._answers[owner].items() if q[0] in ("effect", "approval")}
-            self._answers[owner] = kept
+            answers = self._answers[owner]
+            self._answers[owner] = {q: answer for q, answer in answers.items() if q[0] in KEPT}
+            self._earlier.setdefault(owner, []).extend((q, a) for q, a in answers.items() if q[0] not in KEPT)
         self.pruned_answers = {(s, q) for s, q in self.pruned_answers if s != step}
         for key, seqs in list(self._runs.items()):
             rows = [(seq, self._rows[seq]) for seq in seqs]
@@ -268,6 +293,15 @@ class Fold:
                 return self.record(seq)
         return None
 
+    def done_from(self, cell: Cell, digest: str) -> Record | None:
+        """The newest run of this cell, not retired, with this code and from this state; inputs may be others now."""
+        seqs = [seq for seqs in self._runs.values() for seq in seqs if self._same(cell, self._rows[seq])]
+        for record in map(self.record, sorted(seqs, reverse=True)):
+            entry = record.before.get(STATE)
+            if record.cell.code.digest == cell.code.digest and entry is not None and entry.digest == digest:
+                return record
+        return None
+
     def last_run(self, cell: Cell) -> Record | None:
         """The newest finished run of this step, whatever it started from."""
         by_step = self._last.get(("step", cell.step or ""), 0)
@@ -286,15 +320,15 @@ class Fold:
         """R7: the row of the newest answer over all runs of this step, by content and occurrence."""
         question = (kind, key, occurrence)
         owners = self._owned(cell.cell_id, cell.step)
-        return max((self._answers[owner].get(question, 0) for owner in owners), default=0) or None
+        return max((self._answers[owner].get(question, (0, 0)) for owner in owners), default=(0, 0))[1] or None
 
     def answers(self, cell: Cell) -> dict[Question, int]:
         """All answers of a step: what was asked, and the row of the newest answer to it."""
-        found: dict[Question, int] = {}
+        found: dict[Question, Answer] = {}
         for owner in self._owned(cell.cell_id, cell.step):
-            for question, seq in self._answers[owner].items():
-                found[question] = max(seq, found.get(question, 0))
-        return found
+            for question, answer in self._answers[owner].items():
+                found[question] = max(answer, found.get(question, (0, 0)))
+        return {question: seq for question, (_, seq) in found.items()}
 
     def code_of_run(self, answer: int) -> str | None:
         """The digest of the code of the run that got an answer."""

@@ -12,8 +12,9 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from resumable_nb import failpoints, holding, scope, values
+from resumable_nb import back, failpoints, holding, scope, values
 from resumable_nb.asking import Question
+from resumable_nb.back import Back
 from resumable_nb.binding import Binder
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
 from resumable_nb.commit import failed_again, report, state_facts, take_notices
@@ -126,6 +127,7 @@ class Kernel:
         self._left: str | None = None
         self._said: list[str] = []
         self._said_guess = False
+        self._order: Order | None = None
         scope.enter(self._outside)
         if self.state_name is None or self._state_class() is not None:
             self._begin_thread()
@@ -209,6 +211,7 @@ class Kernel:
                 raise problem
             return Decision("plain", f"{problem}. This cell, which uses no state, runs all the same")
         self._know_notebook(order)
+        self._order = order
         self._follow_state_class()
         self.places.arrive(cell, order)
         above = self.places.above(cell, order)
@@ -616,6 +619,23 @@ class Kernel:
         )
 
     # ------------------------------------------------------------------ the notebook
+    def back(self, what: str, run: int | None = None) -> list[str]:
+        """Let an earlier run of a cell count again, with what stood above it then; see `back`. Returns lines to say.
+
+        Args:
+            what: a step, a checkpoint's number, `newest` or `start`.
+            run: which finished run of the step; None: the last.
+
+        Raises:
+            UsageError: A step runs, no cell has run yet, or the cell is not in this notebook.
+            ThreadNotFound: There is no such step, run or checkpoint.
+        """
+        if self.running is not None and isinstance(self.running.scope, Run):
+            raise UsageError(f"`{self.running.cell.step}` is running. Go back in a cell of its own, which is no step.")
+        if self._order is None:
+            raise UsageError("Go back in a cell below the one that opens the thread.")
+        return Back(self.thread, self.places, self._lineage, self._order, back.find(self.thread, what, run)).go()
+
     def _know_notebook(self, order: Order) -> None:
         """R10: a thread remembers the notebook that made it; another one starts from the newest checkpoint."""
         if order.path is None or order.path == self._notebook or not self.thread.fold.root:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from resumable_nb.cells import Cell, Record
     from resumable_nb.history import Diff, Moment
 
-_FOLDED = (
+FOLDED = (
     "thread",
     "step",
     "checkpoint",
@@ -82,7 +82,7 @@ class Thread:
         self._lock = threading.RLock()
         self.resolve = resolve
         session.on_foreign = self.fold.apply_all
-        self.fold.apply_all(session.read(kinds=_FOLDED, bodies=False))
+        self.fold.apply_all(session.read(kinds=FOLDED, bodies=False))
         self.resume = Resume(self.fold, session)
 
     # ------------------------------------------------------------------ rows

@@ -48,6 +48,10 @@ HELP = """Durable steps, and threads of research.
     %resumable diff A B          what differs between two states: after the rows A and B, or after the steps A and B
     %resumable fork SEQ NEW      a new thread NEW that starts with this one up to row SEQ, or up to the step SEQ
         A row can also be `newest`, `start`, or -1, -2, …, which count back.
+    %resumable back STEP [--run N]
+        go back to the state after the last run of STEP, or after its run N (STEP can also be a checkpoint's number, or
+        `start`): the cells above count as they were then, the cells below are to be run again from there. What came
+        later is kept; `%resumable back newest` goes forward again
     %resumable fresh NAME        retire the answers of a step: it runs and asks anew
     %resumable approve NAME [--comment TEXT] [--payload JSON|@FILE] [--gate ROW]
     %resumable reject NAME [--comment TEXT] [--gate ROW]
@@ -72,6 +76,7 @@ USAGES = {
     "history": "%resumable history",
     "diff": "%resumable diff A B   (each a row as `%resumable history` numbers them, a step, `newest`, or -1, -2, …)",
     "fork": "%resumable fork SEQ NEW   (a row of this thread, a step, or `newest`; and a name for the new one)",
+    "back": "%resumable back STEP [--run N]   (a step, a checkpoint's number, `newest` or `start`)",
     "fresh": "%resumable fresh NAME",
     "approve": "%resumable approve NAME [--comment TEXT] [--payload JSON|@FILE] [--gate ROW]",
     "reject": "%resumable reject NAME [--comment TEXT] [--gate ROW]",
@@ -214,6 +219,15 @@ class Commands:
             [f"Thread {found.NEW} holds rows 1 to {seq} of {thread.thread_id}: `%resumable open {found.NEW}`"]
         )
 
+    def back(self, words: list[str]) -> None:
+        """Let an earlier run of a step count again."""
+        arguments = _Arguments("back", "STEP")
+        arguments.add_argument("--run", type=int)
+        found = arguments.read(words)
+        self._thread()
+        assert self._extension.kernel is not None
+        self._extension.say(self._extension.kernel.back(found.STEP, found.run))
+
     def fresh(self, words: list[str]) -> None:
         """Retire the answers of a step."""
         name = _Arguments("fresh", "NAME").read(words).NAME
@@ -308,7 +322,7 @@ class Commands:
         if not before:
             return list(USAGES)
         match before:
-            case ["fresh"]:
+            case ["fresh" | "back" | "diff" | "fork"] | ["diff", _]:
                 return self._step_names()
             case ["approve" | "reject"]:
                 waiting = self._extension.kernel.thread.fold.gates.waiting() if self._extension.kernel else []

@@ -76,6 +76,14 @@ class Companion:
         """What the model would show."""
         return in_words(visible(process.model.names))
 
+    def back(self, process: Process, step: str, nth: int) -> None:
+        """A run of a step counts again."""
+        if not self.in_step or self.thread.owner is not process.model:
+            self.in_step = False
+        else:
+            process.model.back(step, nth)
+            process.model.names[STATE] = process.state  # as at the place of the cell that went back
+
     def fresh(self, cell_id: str, step: str | None) -> None:
         """The answers of a step were retired."""
         self.thread.fresh(Cell(cell_id, step, ()))

@@ -155,6 +155,17 @@ class Process:
             execute(opening_cell().source, self.namespace)
             self.kernel.commit()
 
+    def back(self, order: cells.Order, step: str, number: int) -> None:
+        """`%resumable back STEP --run NUMBER` in the opening cell."""
+        last = self.kernel.places.last
+        with self.running():
+            self.kernel.begin(opening_cell(), order)
+            try:
+                self.kernel.back(step, number)
+            finally:
+                self.kernel.commit()
+                self.kernel.places.last = last  # an unsaved cell that runs next stands where it would have stood
+
     def run(self, cell: Cell, placed: cells.Cell, order: cells.Order) -> Outcome:
         """What the notebook layer does with one cell. Raises Killed at a boundary that kills."""
         with self.running():

@@ -33,7 +33,8 @@ class World:
         acted: how often each effect happened.
         started: keys of effects that the journal has as started, and not as something that did not happen.
         receipts: keys of effects whose receipt the journal has.
-        answers: what the journal holds, told from its rows alone: cell id, step, prompt, occurrence → seq, answer.
+        answers: what the journal holds, told from its rows alone: cell id, step, prompt, occurrence → row since which it
+            counts, answer.
         owner: the kernel that opened the thread last.
         boundary: called with its name wherever a process may be killed, overtaken or cut off.
     """
@@ -47,6 +48,7 @@ class World:
         self.asked: list[Prompt] = []  # outside of steps, by the cell that runs
         self.calls = 0  # of `ask`, by the cell that runs
         self.answers: dict[tuple[str, str, Prompt, int], tuple[int, str]] = {}
+        self.earlier: list[tuple[tuple[str, str, Prompt, int], tuple[int, str]]] = []  # retired, or asked anew
         self.boundary: Callable[[str], None] = lambda where: None
         self.owner: object = None
         self.rows: list[Row] = []
@@ -76,6 +78,7 @@ class World:
                 self._prompts[row.seq] = prompt_of(row.request or "")
             elif row.kind == "llm" and row.phase == "done" and row.step is not None:
                 question = (row.cell_id or "", row.step, self._prompts[row.ref_seq or 0], row.occurrence or 0)
+                self.earlier += [(question, self.answers[question])] if question in self.answers else []
                 self.answers[question] = row.seq, json.loads(row.response or "")["answer"]
             elif row.kind == "effect" and row.key:
                 self._effect(row.key, row.phase)
@@ -83,6 +86,7 @@ class World:
                 self._retire(row)
             elif row.kind == "checkpoint" and row.phase == "taken up":
                 self._rename(row)
+                self._restore(row)
 
     def _effect(self, key: str, phase: str) -> None:
         if phase == "started":
@@ -102,7 +106,20 @@ class World:
 
     def _retire(self, row: Row) -> None:
         for question in self._of(row.cell_id, row.step):
-            del self.answers[question]
+            self.earlier.append((question, self.answers.pop(question)))
+
+    def _restore(self, row: Row) -> None:
+        extra = json.loads(row.data or "{}")
+        if row.step is None or not extra.get("back", {}).get("answers"):
+            return
+        steps, known = [(row.cell_id, row.step), extra.get("was", ())], [*self.earlier, *self.answers.items()]
+        mine = [
+            (q, a) for q, a in known if a[0] <= extra["as"] and any(q[0] == s[0] or q[1] == s[1] for s in steps if s)
+        ]
+        for question, answer in sorted(mine, key=lambda item: item[1]):
+            now = (row.cell_id or "", row.step or "", *question[2:])
+            self.earlier += [(now, self.answers[now])] if now in self.answers else []
+            self.answers[now] = row.seq, answer[1]
 
     def _rename(self, row: Row) -> None:
         was = json.loads(row.data or "{}").get("was")

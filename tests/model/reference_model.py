@@ -45,6 +45,11 @@ def same(cell: Cell, other: Any) -> bool:
     return bool(other[0] == cell.cell_id or other[1] == cell.step)
 
 
+def alike(one: Record, other: Record) -> bool:
+    """Whether these may be records of one run, whatever its cell is called now."""
+    return (one.cell.code, one.before, one.kept) == (other.cell.code, other.before, other.kept)
+
+
 class Thread:
     """The journal, folded. `lineage` has the run that counts of each cell; `Kernel.walk` finds which of them stand."""
 
@@ -58,6 +63,7 @@ class Thread:
         self.started: set[str] = set()  # keys of effects
         self.receipts: set[str] = set()
         self.anchors: dict[str, tuple[str, object]] = {}  # unsaved cell: the cell it ran after, version of the file
+        self.log: list[tuple[Record, dict[str, Record], dict[Any, str]]] = []  # of each run: lineage and answers then
 
     def run_like(self, cell: Cell, before: Names) -> Record | None:
         """R1, R8: the newest finished run of this step with the same code, inputs and entry state."""
@@ -209,7 +215,7 @@ class Kernel:
         above = self.above(cell)
         if twins := [c.cell_id for c in above if c.step and c.step == cell.step]:
             raise Stop("name taken", twins[0])  # R8
-        before = self.enter(cell, above)
+        before, found = self.enter(cell, above), None
         if cell.step:
             self.vault += filter(storable, before.values())
             found = self.thread.run_like(cell, before)
@@ -231,6 +237,8 @@ class Kernel:
         except Stop:
             self.names[STATE] = was[STATE]  # R6
             raise
+        if cell.step and not found:
+            self.thread.log.append((self.ran[cell.cell_id], dict(self.thread.lineage), dict(self.thread.answers)))
         return "ran" if cell.step else "ordinary"
 
     def commit(self, record: Record, was: Cell) -> None:
@@ -248,6 +256,51 @@ class Kernel:
             thread.lineage |= durable
             thread.anchors |= self.anchors
         self.ran[cell.cell_id] = record
+
+    def back(self, step: str, nth: int) -> None:
+        """Run `nth` of a step counts again, with what stood above it then; cells below have to run again."""
+        thread, cells = self.thread, self.above(Cell("", None, ()))
+        at = [i for i, x in enumerate(thread.log) if x[0].cell.step == step][nth]
+        target, then, _ = thread.log[at]
+
+        def now(cell: Cell) -> Cell | None:
+            found = [c for c in cells if c.cell_id == cell.cell_id] or [
+                c for c in cells if c.step and c.step == cell.step
+            ]
+            return found[0] if found else None
+
+        if (cell := now(target.cell)) is None:
+            raise Stop("nowhere")
+        above, below = cells[: cells.index(cell) + 1], cells[cells.index(cell) + 1 :]
+        placed = {
+            c.cell_id: x for i, x in then.items() if (c := now(x.cell)) and (c.cell_id == i or c.cell_id not in then)
+        }
+        for c in above:
+            if (record := placed.get(c.cell_id)) is not None and not self.stands(c, record):
+                was, record = record.cell, record._replace(cell=record.cell._replace(cell_id=c.cell_id))
+                if was != record.cell:
+                    thread.answers |= {(*record.cell[:2], *k[2:]): a for k, a in thread.answers.items() if same(was, k)}
+                for k, a in (
+                    next(x[2] for x in thread.log[at::-1] if alike(x[0], record)).items() if record.cell.step else ()
+                ):
+                    if same(was, k) or same(record.cell, k):  # the answers that it had count again
+                        thread.answers.pop((*record.cell[:2], *k[2:]), None)
+                        thread.answers[(*record.cell[:2], *k[2:])] = a
+                thread.runs = [x for x in thread.runs if x != record] + ([record] if record.cell.step else [])
+                thread.lineage[c.cell_id] = record
+                thread.unfinished.discard(c.cell_id)
+                self.seen.pop(c.cell_id, None)
+                self.ran.pop(c.cell_id, None)
+        for c in below:
+            if thread.lineage.pop(c.cell_id, None):
+                self.ran.pop(c.cell_id, None)
+        thread.anchors |= self.anchors
+
+    def stands(self, cell: Cell, record: Record) -> bool:
+        """Whether this run counts now."""
+        counts = self.thread.lineage.get(cell.cell_id) == record and cell.cell_id not in self.thread.unfinished
+        seen = self.seen.get(cell.cell_id, record.cell)
+        return counts and (not record.cell.step or record in self.thread.runs) and seen.code == record.cell.code
 
     def ask(self, cell: Cell, prompt: Prompt, asked: list[Prompt]) -> str:
         """R7: a call inside a cell."""

@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 from resumable_nb import cells, receipts
 from resumable_nb.cells import Origin
-from resumable_nb.errors import AlreadyDecided, NotAsked, ThreadNotFound, ThreadTakenOver
+from resumable_nb.errors import AlreadyDecided, NotAsked, ThreadNotFound, ThreadTakenOver, UsageError
 from resumable_nb.journal import Store
 from tests.model import by_python
 from tests.model.checks import check_memory, check_opening, check_stored, require
@@ -45,7 +45,7 @@ SHARING = ("alias", "nest", "swap", "hold", "default", "closure", "loop")  # aft
 ORDERS = ("file", "screen", "ids", "execution")
 _OFTEN = (
     "run 4 all 2 again 1 save 3 restart 1 hop 1 jump 1 advice 2 edit 1 edit+run 2 setup 1 insert 1 insert+run 1 delete 1 swap 1 "
-    "rename 1 twin 1 anew 1 kind 1 revert 1 stray 2 kill 5 settle 1 steal 2 outage 1 interrupt 1 fresh 1 second 1 first 1 takeover 1 query 1"
+    "rename 1 twin 1 anew 1 kind 1 revert 1 stray 2 kill 5 settle 1 steal 2 outage 1 interrupt 1 fresh 1 back 2 second 1 first 1 takeover 1 query 1"
 )
 OPERATIONS = [name for name, often in re.findall(r"(\S+) (\d)", _OFTEN) for _ in range(int(often))]
 
@@ -404,6 +404,26 @@ class Person:
         self.world.era += 1
         self.companion.thread.era += 1
 
+    def back(self, step: str) -> None:
+        """Let one of the runs of a step count again, with what stood above it then."""
+        fold, process = self.process.kernel.thread.fold, self.process
+        runs = [row for row in fold.checkpoints() if row.step == step and row.phase == "step"]
+        if not runs or process is not self.world.owner:
+            return
+        nth = self.choose(range(len(runs)))
+        with contextlib.suppress(UsageError):  # its cell was deleted
+            process.back(self.order(), step, nth + 1)
+            self.log("back to run", nth + 1, "of", step, "at", runs[nth].seq)
+            self.tally["gone back"] += 1
+            there = fold.image(runs[nth].seq) == fold.image(fold.newest())
+            require(there, "same", "went back to", runs[nth].seq, "but the newest state is another")
+            check_memory(process)
+            check_stored(process)
+            for cell in self.screen:
+                if cell.cell_id not in fold.lineage:
+                    self.executed.pop(cell.cell_id, None)
+            self.companion.back(process, step, nth)
+
     def settle(self) -> None:
         """Say of every effect in doubt whether it happened."""
         for key in self.world.started - self.world.receipts:
@@ -448,6 +468,8 @@ class Person:
                 self.run(self.choose(self.deleted))
             case "fresh" if cell.step:
                 self.fresh(cell)
+            case "back" if cell.step and self.told != "execution":
+                self.back(cell.step)
             case "second":
                 self.others.append(self.process)
                 self.process = self.new_process()
