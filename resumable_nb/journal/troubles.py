@@ -15,7 +15,7 @@ from resumable_nb.errors import (
     StoreUntrusted,
     StoreUnwritable,
 )
-from resumable_nb.journal import files
+from resumable_nb.journal import files, holders
 from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
@@ -78,9 +78,13 @@ def no_side_file(path: Path, side: Path, error: OSError) -> StoreError:
 
 
 def _in_this_process(path: Path, text: str) -> StoreError:
+    found = [f"`{one}`" for one in holders.in_this_process(path)]
+    through = "another connection (duckdb.connect, JupySQL or the like)"
+    closing = f"Run {' and '.join(found)}" if found else "Close that connection"
     return StoreLocked(
-        f"{path} is open in this kernel through another connection (duckdb.connect, JupySQL or the like), and DuckDB "
-        f"allows one kind at a time. Close that connection, or ask through `%%resumable_sql` instead. DuckDB: {text}"
+        f"{path} is open in this kernel through {through}, and DuckDB allows one kind at a time. {closing}, then run "
+        "this again; what is in the store stays. `%%resumable_sql NAME` asks without keeping the file, and other tools can go on "
+        f"with the DataFrame NAME. DuckDB: {text}"
     )
 
 
