@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from resumable_nb.llm.ask import ask, context_message
     from resumable_nb.llm.clients import AsyncOpenAI, OpenAI
     from resumable_nb.llm.http_clients import async_http_client, http_client
+    from resumable_nb.notebook.timeline import threads
     from resumable_nb.opening import open
     from resumable_nb.progress import map, track
     from resumable_nb.pruning import prune
@@ -46,6 +47,7 @@ _HOME = {
     "prune": "resumable_nb.pruning",
     "export_thread": "resumable_nb.transfer",
     "import_thread": "resumable_nb.transfer",
+    "threads": "resumable_nb.notebook.timeline",
     "State": "resumable_nb.state",
     "ResearchState": "resumable_nb.state",
 }
@@ -69,6 +71,7 @@ __all__ = [
     "open",
     "prune",
     "resource",
+    "threads",
     "track",
 ]
 

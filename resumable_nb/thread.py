@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import threading
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from resumable_nb.cells import Cell, Record
     from resumable_nb.history import Diff, Moment
 
+_DRAWN_BY = "resumable_nb.notebook.timeline"
+"""By name: it speaks to ipywidgets, and stands far above."""
 FOLDED = (
     "thread",
     "step",
@@ -242,6 +245,10 @@ class Thread:
             and `changes`, each place in it. It shows itself as a panel; `changes` of the whole has all places.
         """
         return history.diff(self.fold, (a, self.row_of(a)), (b, self.row_of(b)))
+
+    def timeline(self) -> Any:
+        """The thread as a picture, for the end of a notebook's cell: steps, runs, costs; a click shows more."""
+        return importlib.import_module(_DRAWN_BY).threads(self.store.path, self.thread_id)
 
     def fork(self, moment: Moment, new_id: str) -> str:
         """A new, self-contained thread that starts with the rows of this one up to a moment. Returns its name."""

@@ -100,6 +100,20 @@ class Store:
                 str(name) for (name,) in con.execute("SELECT DISTINCT thread_id FROM journal ORDER BY 1").fetchall()
             ]
 
+    def mark(self) -> tuple[tuple[int, int] | None, ...]:
+        """What is another one once somebody has written to the store: the file and its log as they lie there.
+
+        That is cheap, and does not open the file. A new mark does not say that there are new rows.
+        """
+        found: list[tuple[int, int] | None] = []
+        for path in (self.path, files.wal_path(self.path)):
+            try:
+                about = path.stat()
+                found.append((about.st_mtime_ns, about.st_size))
+            except FileNotFoundError:
+                found.append(None)
+        return tuple(found)
+
     def open_session(self, thread_id: str, *, take_over: bool = False, about: dict[str, Any]) -> Session:
         """Own a thread: a new one, one that nobody has, one whose owner is dead, or, with `take_over`, anybody's.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import resumable_nb
 from resumable_nb import gates, payloads, receipts
 from resumable_nb.errors import UsageError
 from resumable_nb.journal import Row
@@ -44,6 +45,9 @@ HELP = """Durable steps, and threads of research.
         --take-over      take it from another session that is alive; that one can write no more
         RESUMABLE_NB_THREAD and RESUMABLE_NB_DB in the environment outrank THREAD and PATH.
     %resumable status            the steps, what was spent and saved, what is left of a budget
+    %resumable timeline          a picture of it: steps, runs, costs; a click shows states, changes, and what models saw
+    %resumable threads [--db PATH]
+        all threads of the store; a click opens the picture of one
     %resumable history           the checkpoints
     %resumable diff A B          what differs between two states: after the rows A and B, or after the steps A and B
     %resumable fork SEQ NEW      a new thread NEW that starts with this one up to row SEQ, or up to the step SEQ
@@ -73,6 +77,8 @@ through, if `itables` is installed; a click on a cell shows its whole text.
 USAGES = {
     "open": "%resumable open THREAD [--db PATH] [--query TEXT] [--state NAME] [--continue] [--take-over]",
     "status": "%resumable status",
+    "timeline": "%resumable timeline",
+    "threads": "%resumable threads [--db PATH]",
     "history": "%resumable history",
     "diff": "%resumable diff A B   (each a row as `%resumable history` numbers them, a step, `newest`, or -1, -2, …)",
     "fork": "%resumable fork SEQ NEW   (a row of this thread, a step, or `newest`; and a name for the new one)",
@@ -197,6 +203,19 @@ class Commands:
         thread = self._thread()
         found = summary(thread, self._extension.notebook.steps())
         self._extension.show_panel(panels.status_panel(found, accounts(thread)))
+
+    def timeline(self, words: list[str]) -> object:
+        """The picture of the thread."""
+        _Arguments("timeline").read(words)
+        return self._thread().timeline()
+
+    def threads(self, words: list[str]) -> object:
+        """All threads: of the store that is named, else of the open thread's, else of the one beside the notebook."""
+        arguments = _Arguments("threads")
+        arguments.add_argument("--db")
+        found, kernel = arguments.read(words), self._extension.kernel
+        beside = kernel.thread.store.path if kernel else os.environ.get("RESUMABLE_NB_DB") or "research.duckdb"
+        return resumable_nb.threads(found.db or beside)
 
     def history(self, words: list[str]) -> None:
         """Show the checkpoints."""

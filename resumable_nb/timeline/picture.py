@@ -6,6 +6,7 @@ threads the oldest rows are told as one, and of long runs only some calls are to
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ def picture(store: Store, thread_id: str) -> Json:
     fold = _Fold()
     for values in rows:
         fold.apply(_Row(names, values))
-    return {"thread": thread_id, "store": str(store.path), "store_id": store.store_id, **fold.told()}
+    return {"thread": thread_id, "store": str(store.path), **fold.told()}
 
 
 class _Fold:
@@ -348,8 +349,9 @@ class _Fold:
         lanes, earlier = lanes[-ROWS_AT_MOST:], lanes[:-ROWS_AT_MOST]
         runs = sum(len(lane.runs) for lane in lanes)
         each = max(min(CALLS_OF_RUN_AT_MOST, CALLS_AT_MOST // max(runs, 1)), 2)
-        rows = [self._told_lane(lane, each) for lane in lanes]
-        told_earlier = [self._told_lane(lane, 0) for lane in earlier]
+        chain, table = set(self.chain), json.dumps(self.prices)
+        rows = [self._told_lane(lane, each, chain, table) for lane in lanes]
+        told_earlier = [self._told_lane(lane, 0, chain, table) for lane in earlier]
         return {
             "head": self.head,
             "now": self.now,
@@ -393,8 +395,7 @@ class _Fold:
             for effect in lane.effects:
                 effect["stands"] = "in doubt" if effect["stands"] == "running" else effect["stands"]
 
-    def _told_lane(self, lane: _Lane, calls: int) -> Json:
-        chain = set(self.chain)
+    def _told_lane(self, lane: _Lane, calls: int, chain: set[int], prices: str) -> Json:
         for run in lane.runs:
             run.pop("_answered", None)
             run["calls"] = _some(run["calls"], calls)
@@ -403,7 +404,7 @@ class _Fold:
                 run["parent"] = self.checkpoints[run["checkpoint"]]["parent"]
                 run["lineage"] = run["checkpoint"] in chain
         billed = lane.billed.items()
-        costs = [price(model, into, out, self.prices) for model, (_, into, out) in billed]
+        costs = [_price(model, into, out, prices) for model, (_, into, out) in billed]
         return {
             "name": lane.name,
             "what": lane.what,
@@ -438,6 +439,12 @@ class _Fold:
             "waiting": sum(not wait["word"] for wait in waits),
             "doubt": sum(effect["stands"] == "in doubt" for row in rows for effect in row["effects"]),
         }
+
+
+@functools.lru_cache(16_384)
+def _price(model: str, into: int, out: int, table: str) -> float | None:
+    """A live picture asks for the same ones again and again, and one takes a millisecond."""
+    return price(model, into, out, json.loads(table))
 
 
 _TAKE_NO_TIME = ("skipped", "taken up", "retired", "start", "edited", "migrated")

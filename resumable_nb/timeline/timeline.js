@@ -11,7 +11,7 @@ function h(tag, attributes = {}, ...children) {
     else if (name === 'class') node.className = value;
     else node.setAttribute(name, value === true ? '' : String(value));
   }
-  node.append(...children.flat(3).filter(child => child !== null && child !== undefined && child !== '' && child !== false));
+  node.append(...children.flat(3).filter(child => child !== null && child !== undefined && child !== '' && child !== false && child !== 0));
   return node;
 }
 
@@ -71,7 +71,7 @@ const LONG = 4000, MANY = 100;
 
 function valueNode(value, mark = '') {
   if (value && typeof value === 'object' && !Array.isArray(value) && Object.keys(value).length) {
-    return h('dl', { class: `rnb-value ${mark}` }, Object.entries(value).map(([name, one]) => [h('dt', {}, name), h('dd', {}, cutText(told(one) ?? ''))]));
+    return h('div', { class: `rnb-value rnb-pairs ${mark}` }, Object.entries(value).map(([name, one]) => [h('span', { class: 'rnb-quiet' }, name), h('span', {}, cutText(told(one) ?? ''))]));
   }
   return h('pre', { class: `rnb-value ${mark}` }, cutText(told(value) ?? ''));
 }
@@ -400,6 +400,7 @@ class Timeline {
 
   // ------------------------------------------------------------ choosing
   onRow(event, row, index) {
+    this.tip.hidden = true;
     const hit = event.target.closest('[data-run]');
     const run = hit && row.runs.find(one => String(one.seq) === hit.dataset.run);
     this.active = index;
@@ -508,7 +509,7 @@ class Timeline {
     if (!runs.length) return h('p', { class: 'rnb-quiet' }, 'This step asked nothing.');
     const found = await this.source.ask('exchanges', { runs });
     const first = found.calls.find(call => call.kind === 'llm') || found.calls[0];
-    const note = found.calls.some(call => call.run !== run.seq) && found.calls.length ? 'Calls of earlier runs are among them: their answers were taken from the journal.' : '';
+    const note = found.calls.some(call => call.run !== run.seq) && found.calls.length ? 'Calls of earlier runs of this step are among them.' : '';
     return [note && h('p', { class: 'rnb-quiet' }, note), found.calls.map(call => exchangeNode(call, call === first)), found.left > 0 && h('p', { class: 'rnb-cut' }, this.source.cut(found.left, 'call'))];
   }
 
@@ -553,10 +554,10 @@ function exchangeNode(call, open) {
 
 // ---------------------------------------------------------------- all threads of a store
 class Threads {
-  constructor(root, source) { this.source = source; this.root = h('div', { class: 'rnb', 'data-lm-suppress-shortcuts': 'true' }); root.replaceChildren(this.root); this.take(source.threads); }
+  constructor(root, source) { this.source = source; this.root = h('div', { class: 'rnb', 'data-lm-suppress-shortcuts': 'true' }); root.replaceChildren(this.root); this.take(source); }
 
-  take(threads) {
-    this.threads = threads;
+  take({ threads, version }) {
+    this.version = version;
     const sum = name => threads.reduce((total, one) => total + (one[name] || 0), 0);
     const most = Math.max(1, ...threads.map(one => one.input + one.output));
     const titles = ['thread', 'last activity', 'steps', 'waits for a person', 'LLM calls', 'tokens', 'cost', 'open'];
@@ -623,37 +624,40 @@ function render({ model, el }) {
     fork: (seq, name) => ask('fork', { thread: view.picture.thread, seq, name }),
     back: null
   };
+  const say = text => { if (view) view.say(text); else el.replaceChildren(h('div', { class: 'rnb rnb-quiet' }, text)); };
   const openThread = async (thread, listed) => {
     try {
       const picture = await ask('picture', { thread });
-      view.dispose();
+      if (view) view.dispose();
       view = new Timeline(el, { ...source, picture, back: listed ? openList : null });
-    } catch (error) { view.say(String(error.message || error)); }
+    } catch (error) { say(String(error.message || error)); }
+  };
+  const showList = told => {
+    if (view) view.dispose();
+    view = new Threads(el, { ...told, store: model.get('store'), open: thread => openThread(thread, true) });
   };
   const openList = async () => {
-    try {
-      const threads = await ask('threads');
-      view.dispose();
-      view = new Threads(el, { threads, store: model.get('store'), open: thread => openThread(thread, true) });
-    } catch (error) { view.say(String(error.message || error)); }
+    try { showList(await ask('threads')); } catch (error) { say(String(error.message || error)); }
   };
   const start = model.get('start');
-  view = start.picture ? new Timeline(el, { ...source, picture: start.picture }) : new Threads(el, { threads: start.threads, store: model.get('store'), open: thread => openThread(thread, true) });
+  if (start.picture) view = new Timeline(el, { ...source, picture: start.picture });
+  else if (start.threads) showList(start);
+  else { say(`The timeline of ${start.thread} is drawn when the kernel is free …`); openThread(start.thread, false); }
 
   // One question at a time: a kernel that is busy answers when it is free, and is asked no more until then. Nothing is
   // asked while nobody can see it.
   const poll = async () => {
     if (gone) return;
-    if (el.isConnected && !document.hidden && el.getClientRects().length) {
+    if (view && el.isConnected && !document.hidden && el.getClientRects().length) {
       busy = setTimeout(() => el.classList.add('rnb-behind'), 4000);
       const shown = view;
       try {
         if (view instanceof Timeline) {
-          const news = await ask('news', { thread: view.picture.thread, head: view.picture.head });
+          const news = await ask('news', { thread: view.picture.thread, version: view.picture.version });
           if (view === shown) news ? view.take(merged(view.picture, news)) : view.tick();
         } else {
-          const news = await ask('threads', { head: Math.max(0, ...view.threads.map(one => one.last)) });
-          if (view === shown && news && JSON.stringify(news) !== JSON.stringify(view.threads)) view.take(news);
+          const news = await ask('news', { version: view.version });
+          if (view === shown && news) view.take(news);
         }
       } catch (error) { if (view === shown) view.say(String(error.message || error)); }
       clearTimeout(busy);
@@ -662,7 +666,7 @@ function render({ model, el }) {
     if (!gone) timer = setTimeout(poll, POLL_MS);
   };
   timer = setTimeout(poll, POLL_MS);
-  return () => { gone = true; clearTimeout(timer); clearTimeout(busy); view.dispose(); model.off('msg:custom', answered); };
+  return () => { gone = true; clearTimeout(timer); clearTimeout(busy); if (view) view.dispose(); model.off('msg:custom', answered); };
 }
 
 // News tell the rows that changed; the others are those that are known.

@@ -16,7 +16,7 @@ from resumable_nb import failpoints
 PUBLIC = {
     "open", "OpenAI", "AsyncOpenAI", "http_client", "async_http_client", "ask", "context_message", "durable", "effect",
     "approve", "approval", "resource", "track", "map", "State", "ResearchState",
-    "prune", "export_thread", "import_thread",
+    "prune", "export_thread", "import_thread", "threads",
 }  # fmt: skip
 HEAVY = {"openai", "pandas", "numpy", "nbclient", "nbformat", "ipywidgets", "httpx2", "bm25s", "xllamacpp", "anthropic"}
 SHELL = (
@@ -26,7 +26,7 @@ SHELL = (
 
 
 def test_the_public_names_are_those_of_the_design():
-    """`__all__` holds the names of DESIGN section 9, what keeps stores small, and no others."""
+    """`__all__` holds the names of DESIGN section 9, what keeps stores small and shows them, and no others."""
     assert sorted(resumable_nb.__all__) == sorted(PUBLIC)
 
 

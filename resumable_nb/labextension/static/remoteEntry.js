@@ -11,6 +11,7 @@
   const OLD = {
     gate: 'This panel is old: its kernel has ended, and its buttons would do nothing. Run this cell again to decide.',
     doubt: 'This panel is old: its kernel has ended, and its buttons would do nothing. Run this cell again.',
+    timeline: 'This picture is old: the kernel that drew it has ended. Run this cell again to look closer.',
     resume: 'This panel is old: it tells of a kernel that has ended. Run this cell again.'
   };
   const MARK = 'border-left:3px solid var(--jp-warn-color1,#b60);padding:.2em .8em;margin:.4em 0;' +
