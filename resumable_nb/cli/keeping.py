@@ -9,7 +9,7 @@ import click
 
 from resumable_nb.cli.shared import DB, THREAD, ask, cli, store_at, thread_in
 from resumable_nb.errors import UsageError
-from resumable_nb.terminal import counted, one_line, plain
+from resumable_nb.terminal import counted, one_line
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
@@ -120,18 +120,18 @@ def import_(file: Path, db: Path, new_id: str | None) -> None:
 @click.option("--without-log", is_flag=True, help="With --rebuild: leave a damaged log (WAL) out; it is kept beside.")
 def doctor(db: Path, *, rebuild: bool, without_log: bool) -> int:
     """Check a store from end to end. Only --rebuild changes it; what was there is then kept under a new name."""
+    from resumable_nb.checkup import check
     from resumable_nb.journal import repair
 
     if not db.exists():
         raise UsageError(f"There is no store at {db}.")
-    found = repair.examine(db)
-    for name, count in sorted(found.rows.items()):
-        click.echo(f"thread {plain(name)}: {counted(count, 'row')} can be read")
-    for trouble in found.troubles:
-        click.echo(plain(trouble), err=True)
+    found, is_sound = repair.examine(db), True
+    for line in check(db, found, lambda text: click.echo(text, err=True)):
+        click.echo(line.text, err=line.is_trouble)
+        is_sound = is_sound and not line.is_trouble
     if not rebuild:
-        click.echo("nothing is the matter" if not found.troubles else f"to do: {found.needs or 'see above'}")
-        return 1 if found.troubles else 0
+        click.echo("nothing is the matter" if is_sound else f"to do: {found.needs or 'see above'}")
+        return 0 if is_sound else 1
     target = db.with_name(f"{db.name}.rebuilt")
     copied = repair.rebuild(db, target, with_log=not without_log)
     kept = repair.put_in_place(db, target)

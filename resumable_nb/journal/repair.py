@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import duckdb
 
 from resumable_nb.errors import StoreError, StoreUntrusted
-from resumable_nb.journal import files, reading, rows, schema, troubles, trust
+from resumable_nb.journal import checking, files, reading, rows, schema, troubles, trust
 from resumable_nb.journal.lease import Lease
 from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from resumable_nb.journal.rows import Row
 
 _SIDES = ("", ".wal", ".seen")
 
@@ -59,6 +61,47 @@ def examine(path: Path) -> Report:
             return Report({}, told, "")
 
 
+class Inspected(NamedTuple):
+    """A thread that was looked at row by row.
+
+    Attributes:
+        findings: what is wrong with its rows.
+        rows: these, without requests, answers and bodies, but with what cells showed; empty where they cannot be read.
+    """
+
+    findings: list[checking.Finding]
+    rows: list[Row]
+
+
+def inspect(path: Path, thread_id: str) -> Inspected:
+    """Look at every row of a thread without changing anything. Others may write in between two threads."""
+    with Lease(path, idle_s=0, wait_s=30).closed():
+        try:
+            with reading.attached(path) as con:
+                con.execute("CREATE TEMP VIEW journal AS SELECT * FROM store.main.journal")
+                found = list(checking.findings(con, thread_id))
+                light, whole = (rows.select(bodies=bodies) for bodies in (False, True))
+                sql = (
+                    f"SELECT {light} FROM journal WHERE thread_id = $1 AND kind <> 'outputs' "
+                    f"UNION ALL SELECT {whole} FROM journal WHERE thread_id = $1 AND kind = 'outputs' ORDER BY seq"
+                )
+                return Inspected(found, [rows.from_values(v) for v in con.execute(sql, [thread_id]).fetchall()])
+        except duckdb.Error as error:
+            words = str(error).partition("\n")[0]
+            return Inspected([checking.Finding(f"Its rows cannot all be read: {words}")], [])
+
+
+def leftovers(path: Path) -> list[Path]:
+    """Files and folders beside a store that processes which were killed have left."""
+    return sorted(path.parent.glob(f".{path.name}.*"))
+
+
+def open_to_others(path: Path) -> list[Path]:
+    """Those of a store's files that other users of the machine can read or write."""
+    found = [path.with_name(path.name + suffix) for suffix in (*_SIDES, ".lock")]
+    return [file for file in found if file.exists() and file.stat().st_mode & 0o077]
+
+
 def _examine(path: Path, told: list[str]) -> Report:
     with reading.attached(path) as con:
         facts = reading.facts(con, "store", path)
@@ -74,10 +117,11 @@ def _examine(path: Path, told: list[str]) -> Report:
                 told.append(str(error))
         sql = "SELECT thread_id, count(*), max(seq) FROM store.main.journal GROUP BY thread_id ORDER BY thread_id"
         found = con.execute(sql).fetchall()
+    needs = "rebuild" if told else ""  # which brings no missing row back
     told += [
         f"Thread {name!r} has {count} of {counted(newest, 'row')}" for name, count, newest in found if count != newest
     ]
-    return Report({name: count for name, count, _ in found}, told, "rebuild" if told else "")
+    return Report({name: count for name, count, _ in found}, told, needs)
 
 
 def _words(error: Exception, path: Path) -> str:
