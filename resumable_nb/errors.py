@@ -54,6 +54,11 @@ class _OneBlock(BaseException):
         return [f"\x1b[31m{type(self).__name__}\x1b[0m: {self}"]
 
 
+def show_as_one_line(error: BaseException, told: str) -> None:
+    """Show an exception of Python's own so in a notebook, where the traceback would lead through our code alone."""
+    error.__dict__["_render_traceback_"] = lambda: [f"\x1b[31m{type(error).__name__}\x1b[0m: {told}"]
+
+
 class ResumableError(_OneBlock, Exception):
     """Root of what the library raises on purpose."""
 

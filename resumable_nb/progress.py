@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from resumable_nb.calls.function import FunctionCall, begun, is_durable
-from resumable_nb.errors import UsageError
+from resumable_nb.errors import UsageError, show_as_one_line
 from resumable_nb.scope import Run, scope
 from resumable_nb.state.model import State, deferred
 from resumable_nb.stops import stopped_by
@@ -89,6 +89,9 @@ def map(fn: Callable[[T], R], items: Iterable[T], *, executor: Executor | None =
     pool = _Threads(min(_THREADS, len(todo) or 1))
     try:
         return _mapped(fn, todo, pool)
+    except KeyboardInterrupt as error:
+        show_as_one_line(error, "stopped. What was answered is kept: run this again to go on.")
+        raise
     finally:
         pool.shutdown()
 

@@ -170,10 +170,9 @@ class Watch:
 def readable(text: str) -> str:
     """The words of what a model writes, without the brackets of its form, also of half of it."""
     try:
-        words = list(_words(from_json(text, allow_partial="trailing-strings")))
+        return " · ".join(_words(from_json(text, allow_partial="trailing-strings")))
     except ValueError:
         return text
-    return " · ".join(words) if words else text
 
 
 def _words(value: Any) -> Iterator[str]:
