@@ -59,13 +59,14 @@ def open(  # noqa: A001 - the public name is `resumable_nb.open`
     thread_id, db = _where(thread_id, db)
     thread = connect(thread_id, db=db, state=state, take_over=take_over)
     try:
-        thread.begin(query)
-        for line in thread.notices:
-            say(line)
         fold = thread.fold
-        base = fold.root if start == "first" else fold.newest()
-        thread.live.set(fold.image(base))
-        _load(thread, say)
+        with thread.telling(fold.newest()):
+            thread.begin(query)
+            for line in thread.notices:
+                say(line)
+            base = fold.root if start == "first" else fold.newest()
+            thread.live.set(fold.image(base))
+            _load(thread, say)
         thread.runner, thread.say = Script(thread, base, say), say
     except BaseException:
         thread.session.close()

@@ -47,7 +47,7 @@ def about(gate: Gate, store: Store, thread_id: str) -> list[str]:
     thread = "'" + thread_id.replace("'", "''") + "'"
     query = f"SELECT payload FROM approvals WHERE thread_id = {thread} AND seq = {gate.seq}"  # noqa: S608 - shown
     if not gate.editable:
-        query = f"SELECT * FROM state_at({thread}, {gate.seq})"  # noqa: S608 - shown
+        query = f"SELECT field, value FROM state_at({thread}, {gate.seq})"  # noqa: S608 - shown
     text = asked_about(gate)
     if gate.decision is not None and gate.decision.edited:
         text, query = payloads.shown(gate.decision.payload), query.replace("payload", "approved_payload", 1)

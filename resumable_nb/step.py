@@ -147,6 +147,10 @@ class Kernel:
         return found
 
     def _begin_thread(self) -> None:
+        with self.thread.telling(self.thread.fold.newest()):
+            self._load_thread()
+
+    def _load_thread(self) -> None:
         cls = self._state_class()
         if cls is not None and cls is not self.thread.live.cls:
             self.thread.live.redefine(cls)
@@ -292,7 +296,8 @@ class Kernel:
         return StateError(f"`--state {name}`: no cell has defined `{name}` yet.{hint}")
 
     def _set_state(self, image: Image) -> None:
-        self.thread.live.set(image)
+        with self.thread.telling(self.thread.fold.newest()):
+            self.thread.live.set(image)
         self._left = image.digest
         self.namespace[STATE] = self.thread.live.state
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from resumable_nb import history, randomness, values
 from resumable_nb.cells import Spent
-from resumable_nb.errors import ThreadNotFound, UsageError
+from resumable_nb.errors import MigrationFailed, StateMismatch, ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
 from resumable_nb.journal import Row, Session, Store
 from resumable_nb.resuming import Resume
@@ -192,7 +194,8 @@ class Thread:
         here = self.runner.place_state() if self.runner is not None else None
         if here is not None:
             return here
-        return self.live.detached(self.fold.image(self.fold.newest()))
+        with self.telling(seq := self.fold.newest()):
+            return self.live.detached(self.fold.image(seq))
 
     def state_at(self, moment: Moment) -> State:
         """The state after a row of the journal: that of the newest checkpoint, or progress inside a step, up to it.
@@ -205,14 +208,26 @@ class Thread:
             ThreadNotFound: There is no such row or step.
             StateMismatch, MigrationFailed: It does not fit the state class as it is now; `raw_state_at` gives it.
         """
-        return self.live.detached(self._image_at(moment))
+        seq = self.row_of(moment)
+        with self.telling(seq):
+            return self.live.detached(history.state(self.fold, seq))
 
     def raw_state_at(self, moment: Moment) -> dict[str, Any]:
         """The same as it is stored: field → JSON value. No class is needed, and nothing is migrated."""
-        return history.raw(self._image_at(moment))
+        return history.raw(history.state(self.fold, self.row_of(moment)))
 
-    def _image_at(self, moment: Moment) -> Image:
-        return history.state(self.fold, self.row_of(moment))
+    @contextlib.contextmanager
+    def telling(self, seq: int) -> Iterator[None]:
+        """Let the error of a state that does not fit the class say how to get what is stored."""
+        try:
+            yield
+        except (StateMismatch, MigrationFailed) as error:
+            thread, store = "'" + self.thread_id.replace("'", "''") + "'", shlex.quote(str(self.store.path))
+            query = shlex.quote(f"FROM state_at({thread}, {seq})")
+            if "state_at(" not in str(error):
+                command = f"`resumable-nb sql {query} --format json --db {store}`"
+                error.args = (f"{error}\nWhat is stored, as JSON: `thread.raw_state_at({seq})`, or {command}",)
+            raise
 
     def row_of(self, moment: Moment) -> int:
         """The journal row that is meant, as `state_at` takes it. Raises ThreadNotFound."""

@@ -239,7 +239,8 @@ more AS (
     FROM apps a LEFT JOIN sets b USING (field) WHERE a.seq > coalesce(b.set_seq, -1) GROUP BY a.field)
 SELECT coalesce(b.field, m.field) AS field,
        CASE WHEN m.items IS NULL THEN b.value
-            ELSE to_json(list_concat(coalesce(from_json(b.value, '["JSON"]'), []), m.items)) END AS value
+            ELSE to_json(list_concat(coalesce(from_json(b.value, '["JSON"]'), []), m.items)) END AS value,
+       (SELECT coalesce(arg_max(CAST(changes->>'$.version' AS INTEGER), seq), 1) FROM cp) AS schema_version
 FROM sets b FULL JOIN more m USING (field) WHERE m.items IS NOT NULL OR b.op = 'set' ORDER BY field;
 
 -- Started and, as far as the journal knows, still under way.

@@ -32,7 +32,7 @@ def test_a_golden_store_is_read(golden: Store) -> None:
         ("done", '{"answer" :  1.0}', 100, '{"status": 200}')
     ]
     last = golden.rows("SELECT last_checkpoint FROM threads WHERE thread_id = 'research'")[1][0][0]
-    assert golden.rows("SELECT * FROM state_at('research', ?)", [last])[1] == [
+    assert golden.rows("SELECT field, value FROM state_at('research', ?)", [last])[1] == [
         ("findings", '["f1"]'),
         ("plan", '["a"]'),
         ("query", '"q"'),

@@ -181,7 +181,7 @@ def test_state_at_is_the_fold_of_the_lineage(con: duckdb.DuckDBPyConnection, jou
     for seq, state in enumerate(journal.states):
         if seq and journal.states[seq - 1] is state and seq != journal.seq:
             continue  # a row that says nothing about the state
-        found = {name: json.loads(value) for name, value in ask(con, "SELECT * FROM state_at('t', ?)", seq)}
+        found = {name: json.loads(value) for name, value in ask(con, "SELECT field, value FROM state_at('t', ?)", seq)}
         assert found == state
 
 
@@ -456,6 +456,16 @@ def test_a_thread_with_a_gap_is_not_complete(con: duckdb.DuckDBPyConnection) -> 
 
     assert ask(con, "SELECT thread_id, is_complete FROM threads ORDER BY ALL") == [("t", True), ("u", False)]
     con.execute("DELETE FROM journal WHERE thread_id = 'u'")
+
+
+def test_state_at_says_the_version_of_the_state_class(con: duckdb.DuckDBPyConnection) -> None:
+    """That of the newest checkpoint of the lineage that says one, else 1; an abandoned branch does not count."""
+    changes = ['{"set": {"f": 1}}', '{"version": 3, "set": {"f": 2}}', '{"set": {"g": 2}}', '{"version": 2}']
+    rows = [Row(kind="checkpoint", phase="step", parent_seq=i, changes=text) for i, text in enumerate(changes)]
+    fill(con, [*rows, Row(kind="checkpoint", phase="step", parent_seq=1, changes='{"set": {"h": 1}}')])
+
+    found = [ask(con, "SELECT DISTINCT schema_version FROM state_at('t', ?)", seq) for seq in range(1, 6)]
+    assert found == [[(1,)], [(3,)], [(3,)], [(2,)], [(1,)]]
 
 
 def test_state_at_a_row_that_is_not_there_gives_nothing(con: duckdb.DuckDBPyConnection) -> None:

@@ -88,6 +88,13 @@ class Screen:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=kill)
 
+    def died(self) -> None:
+        """Wait until the kernel is dead, by its own hand."""
+        deadline = time.monotonic() + REPLY_S
+        while self.manager.is_alive():
+            assert time.monotonic() < deadline, "the kernel lives"
+            time.sleep(0.05)
+
     def restart(self, *, kill: bool = True) -> None:
         """Kill the kernel and start a new one."""
         self.stop(kill=kill)

@@ -70,7 +70,7 @@ def ledger(folder: Path) -> list[str]:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    rows = ask(folder, "FROM state_at('effects', (SELECT max(seq) FROM checkpoints))")
+    rows = ask(folder, "SELECT field, value FROM state_at('effects', (SELECT max(seq) FROM checkpoints))")
     found = {field: json.loads(value) for field, value in rows}
     found["decisions"] = [{**decision, "at": ""} for decision in found["decisions"]]
     return found

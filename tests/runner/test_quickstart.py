@@ -54,7 +54,7 @@ def run(server: ModelServer, folder: Path, *failpoints: str) -> Ended:
 
 def ended(server: ModelServer, folder: Path) -> Ended:
     store = Store.open(folder / demo.STORE, create=False)
-    state = store.rows("FROM state_at('quickstart', (SELECT max(seq) FROM checkpoints))")[1]
+    state = store.rows("SELECT field, value FROM state_at('quickstart', (SELECT max(seq) FROM checkpoints))")[1]
     findings = store.rows("SELECT finding FROM findings WHERE is_current")[1]
     started_twice = store.rows(demo._SENT_TWICE, {"thread": "quickstart"})[1][0][0]
     store.close()
