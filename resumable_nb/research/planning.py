@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from resumable_nb.errors import AnswerRejected, UsageError
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
 from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
 from resumable_nb.research.records import Brief, Budget, SubQuestion
-from resumable_nb.research.sources import Source, Together
+from resumable_nb.research.sources import Source, Together, heading_above
 from resumable_nb.research.watching import Watch
 from resumable_nb.terminal import counted
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 MOST_QUESTIONS = 4
 _LOOKED_AT = 24
+_BETWEEN_CLAUSES = re.compile(
+    r"\?\s+(?:and\s+)?|;\s+(?:and\s+)?|,?\s+and\s+(?=(?:when|why|who|whom|whose|what|which|where|how)\b)", re.IGNORECASE
+)
+_REFERS_BACK = re.compile(r"\b(?:it|its|he|him|his|she|hers?|they|them|their)\b", re.IGNORECASE)
 _CLEAR = ("", "none", "nothing", "n/a", "no", "-")  # what models write into a field that is to be empty
 
 
@@ -94,8 +99,8 @@ def coordinator(
 
 def _understood(who: Voice, brief: Brief, source: Together) -> Brief:
     prompt = (
-        f"Question: {brief.question}\n\nSources: {source}. Documents that may matter:\n"
-        f"{listed(_titles(source, brief.question))}\n\nRestate the question in one sentence without changing what is "
+        f"Question: {brief.question}\n\nSources: {source}. Passages that may matter:\n"
+        f"{listed(_headings(source, brief.question))}\n\nRestate the question in one sentence without changing what is "
         "asked. Say in one sentence what belongs to it. If it cannot be researched before the person says what they "
         "mean, say in `unclear` what is missing; else leave that empty."
     )
@@ -123,7 +128,8 @@ def planner(
 ) -> list[SubQuestion]:
     """Divide `state.query` into sub-questions, each with what would answer it; they are put into `state.plan`.
 
-    A model that cannot write chooses the documents that are worth a sub-question.
+    A model that cannot write gets the clauses of the question, and chooses by number which headings of what a search
+    finds are worth a sub-question.
 
     Args:
         state: of the research.
@@ -136,9 +142,9 @@ def planner(
     source = as_one(sources)
     with Watch("planner") as watch:
         who = voice(model, metering(budget, model), watch, writes=writes)
-        titles = _titles(source, state.query)
+        headings = _headings(source, state.query)
         try:
-            plan = _written(who, state.query, titles, most) if who.writes else _chosen(who, state.query, titles, most)
+            plan = (_written if who.writes else _chosen)(who, state.query, headings, most)
         except (AnswerRejected, BudgetSpent) as error:
             plan = [SubQuestion(question=state.query, notes=[f"The model made no plan: {why(error)}."])]
         watch.end(counted(len(plan), "sub-question"))
@@ -146,9 +152,9 @@ def planner(
     return plan
 
 
-def _written(who: Voice, question: str, titles: Sequence[str], most: int) -> list[SubQuestion]:
+def _written(who: Voice, question: str, headings: Sequence[str], most: int) -> list[SubQuestion]:
     prompt = (
-        f"Question: {question}\n\nDocuments that may matter:\n{listed(titles)}\n\nWrite 1 to "
+        f"Question: {question}\n\nPassages that may matter:\n{listed(headings)}\n\nWrite 1 to "
         f"{min(most, MOST_QUESTIONS)} sub-questions that together answer the question, each with what would answer it. "
         "Do not answer them."
     )
@@ -156,31 +162,46 @@ def _written(who: Voice, question: str, titles: Sequence[str], most: int) -> lis
     return [SubQuestion(question=one.question, answered_by=one.answered_by) for one in planned]
 
 
-def _chosen(who: Voice, question: str, titles: Sequence[str], most: int) -> list[SubQuestion]:
-    """The question itself and, of each document that the model finds worth it, what that says."""
-    whole = SubQuestion(question=question, answered_by="a sentence of any source")
-    count = min(most - 1, len(titles))
+def _chosen(who: Voice, question: str, headings: Sequence[str], most: int) -> list[SubQuestion]:
+    """What the question itself consists of and, of each heading that the model finds worth it, what stands there."""
+    own = [SubQuestion(question=part, answered_by="a sentence of any source") for part in clauses(question)[:most]]
+    count = min(most - len(own), len(headings))
     if count < 1:
-        return [whole]
-    number: Any = Literal[tuple(range(1, len(titles) + 1))]
+        return own
+    number: Any = Literal[tuple(range(1, len(headings) + 1))]
     form = Annotated[list[number], Field(min_length=1, max_length=count)]
     prompt = (
-        f"Question: {question}\n\n{listed(titles)}\n\nWhich {count} of these help to answer it? Give their numbers."
+        f"Question: {question}\n\n{listed(headings)}\n\nWhich {count} of these help to answer it? Give their numbers."
     )
     numbers = who.ask_in_turn(prompt, form, what_for="a plan", max_tokens=60)
-    chosen = [titles[place - 1] for place in dict.fromkeys(numbers)]
-    return [whole, *(SubQuestion(question=f"{question} ({t})", answered_by=f"a sentence about {t}") for t in chosen)]
+    chosen = [headings[place - 1] for place in dict.fromkeys(numbers)]
+    return [*own, *(SubQuestion(question=f"{question} ({t})", answered_by=f"a sentence about {t}") for t in chosen)]
 
 
-def _titles(source: Together, question: str) -> list[str]:
-    """What the documents with the best sentences are about."""
-    titles = []
+def clauses(question: str) -> list[str]:
+    """The questions that a question consists of. One that says `it`, or just `why`, has the first behind it."""
+    parts = [part for piece in _BETWEEN_CLAUSES.split(question) if (part := piece.strip(" ?,;."))]
+    if len(parts) < 2:
+        return [question]
+    first, *others = parts
+    return [f"{first}?", *(f"{one[0].upper()}{one[1:]}?{_reference(one, first)}" for one in others)]
+
+
+def _reference(clause: str, first: str) -> str:
+    return f" ({first})" if len(clause.split()) < 3 or _REFERS_BACK.search(clause) else ""
+
+
+def _headings(source: Together, question: str) -> list[str]:
+    """What the passages with the best sentences are about: the headings above them, else their documents' titles."""
+    found = []
     for sentence in source.search(question, _LOOKED_AT):
         try:
-            titles.append(source.fetch(sentence.source).title or sentence.source)
+            document = source.fetch(sentence.source)
         except LookupError:
-            titles.append(sentence.source)
-    return list(dict.fromkeys(titles))[:8]
+            found.append(sentence.source)
+        else:
+            found.append(heading_above(document.text, sentence.start) or document.title or sentence.source)
+    return list(dict.fromkeys(found))[:8]
 
 
 def approve_plan(state: ResearchState, message: str = "Research these questions?") -> list[SubQuestion]:

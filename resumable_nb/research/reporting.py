@@ -108,8 +108,9 @@ def _choose(report: Report, who: Voice) -> None:
     best = who.ask_in_turn(prompt, number, what_for="the report", max_tokens=30) if len(findings) > 1 else 1
     report.answer = [Statement(text=findings[best - 1].quote, findings=[best])]
     report.notes.append(
-        f"{who.name} is small: it chose among sentences of the sources and wrote nothing itself. There is no summary, "
-        "and disagreements between sources were not looked for."
+        f"{who.name} is small: it chose among headings and sentences of the sources and wrote nothing itself. The "
+        "sentence that it put first may not be the best. There is no summary, and disagreements between sources were "
+        "not looked for."
     )
 
 

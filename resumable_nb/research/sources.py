@@ -25,6 +25,7 @@ _END = re.compile(r"(?<=[.!?])[\"')*_`]*\s+(?=[\"'(*_`]*[A-Z])")
 _NO_PROSE = re.compile(
     r">>>|::|={3,}|-{3,}|\*{4,}|\|.*\||```|https?://|^\s*(?:[#$%<.]|\.\. )|[{}<>=\\]|\[!|\]\(", re.MULTILINE
 )
+_HEADING = re.compile(r"^(?:#{1,6}[ \t]+(\S.*)|(\S.{2,99})\n([=*~^-])\3{2,}[ \t]*$)", re.MULTILINE)
 _SHORT, _LONG = 50, 260
 # In a text that somebody chose to be searched, almost all can be quoted: not headings, code, rules and tables
 _NO_TEXT = re.compile(r"^(?:#|```|~~~|\||={3,}|-{3,}| {4}|\t|>>>)", re.MULTILINE)
@@ -237,6 +238,15 @@ def _paragraphs(text: str, *, by_line: bool) -> Iterator[tuple[int, int]]:
         while by_line and text.startswith("#", start) and (line := text.find("\n", start, end)) >= 0:
             start = line + 1
         yield start, end
+
+
+def heading_above(text: str, place: int) -> str:
+    """The last heading in the 20,000 characters before a place; "" if there is none.
+
+    It stands after `#`, or over a line of `=`, `*`, `~`, `^` or `-`.
+    """
+    found = [one_line(match[1] or match[2]) for match in _HEADING.finditer(text, max(0, place - 20_000), place)]
+    return found[-1] if found else ""
 
 
 def _is_sentence(flat: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from resumable_nb.research import (
     research,
     researcher,
 )
-from resumable_nb.research.planning import Plan, Understood
+from resumable_nb.research.planning import Plan, Understood, clauses
 from resumable_nb.research.reporting import Written
 from resumable_nb.research.researching import Extracted
 from resumable_nb.research.sources import Document, Texts
@@ -171,6 +172,40 @@ def test_a_model_that_cannot_write_chooses_by_number(model: ResearchModel, threa
     assert all(f.claim == f.quote and f.confidence == "low" for f in report.findings)
     assert any("wrote nothing itself" in note for note in report.notes)
     assert report.answer[0].text == report.findings[report.answer[0].findings[0] - 1].quote
+
+
+@pytest.mark.parametrize(
+    ("question", "parts"),
+    [
+        ("When was it built?", ["When was it built?"]),
+        ("How is an error handled, and when is it raised?", ["How is an error handled?", "When is it raised? ({})"]),
+        ("Who left; and where did the ferry go?", ["Who left?", "Where did the ferry go?"]),
+        ("What is a lock? Why?", ["What is a lock?", "Why? ({})"]),
+        ("Bread and butter, and where do they come from?", ["Bread and butter?", "Where do they come from? ({})"]),
+        ("What do sheep and seals eat?", ["What do sheep and seals eat?"]),
+        ("", [""]),
+    ],
+)
+def test_a_question_has_clauses(question: str, parts: list[str]):
+    """Each is a question of its own; one that refers back to the first is given it along."""
+    assert clauses(question) == [part.format(parts[0].strip("?")) for part in parts]
+
+
+def test_the_plan_of_a_small_model_has_clauses_and_headings(model: ResearchModel, thread: Any):
+    """The clauses without a question to the model; it chooses among headings by number, where there is room."""
+    text = "# Light\n\n## The new lamp\n\nThe lamp was electrified in 1926.\n\nA mill\n======\n\nThe tide mill closed in 1902."
+    source = Texts.of([Document("a", "A title", text), Document("b", "Other lamps", "A lamp was electrified by wind.")])
+
+    def plan(state: Any, most: int) -> list[str]:
+        state.update(query=TWO, plan=[])
+        return [q.question for q in planner(state, [source], writes=False, most=most)]
+
+    own = ["When was the lamp electrified?", "When did the tide mill close?"]
+    assert thread.step("short", lambda state: plan(state, 2)) == own
+    assert model.asked() == 0
+    assert thread.step("long", lambda state: plan(state, 4)) == [*own, f"{TWO} (A mill)"]
+    prompt = model.last()["body"]["messages"][-1]["content"]
+    assert re.findall(r"^\d\. (.*)$", prompt, re.MULTILINE) == ["A mill", "The new lamp", "Other lamps"]
 
 
 BAD = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,12 +15,13 @@ import pypdf  # noqa: F401
 import trafilatura  # noqa: F401
 
 import resumable_nb
-from resumable_nb import failpoints
+from resumable_nb import effect, failpoints
 from resumable_nb.errors import Paused
 from resumable_nb.llm import clients  # noqa: F401
 from resumable_nb.research import (
     Budget,
     Folder,
+    SearchAPI,
     coordinator,
     planner,
     reporter,
@@ -54,7 +56,20 @@ def _in_stages(thread: Any, budget: Budget | None) -> Any:
     return thread.step("report", lambda state: reporter(state, source, budget=budget))
 
 
-WAYS = {"one": _in_one, "lamp": _lamp, "stages": _in_stages, "embedded": _embedded}
+def _case(thread: Any, budget: Budget | None) -> Any:
+    """A case of bad input: its folder, question and service are told in the environment."""
+    case = json.loads(os.environ["CASE"])
+    slow = [SearchAPI(url=case["search"], timeout_s=0.3)] if "search" in case else []
+
+    @effect(key="close-{number}")
+    def close_ticket(number: int, *, idempotency_key: str) -> None:
+        raise AssertionError("no text of a model calls an effect")
+
+    sources = [*slow, Folder(case["folder"])]
+    return thread.step("all", lambda: research(case["question"], sources=sources, approve=False, budget=budget))
+
+
+WAYS = {"one": _in_one, "lamp": _lamp, "stages": _in_stages, "embedded": _embedded, "case": _case}
 
 
 def run(db: Path, failpoint: str, how: str, limits: dict, env: dict, connection: Connection) -> None:
