@@ -83,8 +83,8 @@ def _in_this_process(path: Path, text: str) -> StoreError:
     closing = f"Run {' and '.join(found)}" if found else "Close that connection"
     return StoreLocked(
         f"{path} is open in this kernel through {through}, and DuckDB allows one kind at a time. {closing}, then run "
-        "this again; what is in the store stays. `%%resumable_sql NAME` asks without keeping the file, and other tools can go on "
-        f"with the DataFrame NAME. DuckDB: {text}"
+        "this again; what is in the store stays. `%%resumable_sql NAME` asks without keeping the file, and other tools "
+        f"can go on with the DataFrame NAME. DuckDB: {text}"
     )
 
 
