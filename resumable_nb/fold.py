@@ -140,13 +140,14 @@ class Fold:
             self._apply_pruned(row)
 
     def _apply_pruned(self, row: Row) -> None:
-        """It was a checkpoint: its run has ended, but is done no more. A rename still takes the answers along."""
+        """It was a checkpoint: its run has ended, but is done no more. What it said of answers still holds."""
         self.pruned[row.seq] = row
+        extra = json.loads(row.data or "{}")
         if row.cell_id is not None:
+            self._move_answers(row, extra)
             self.unfinished.discard(row.cell_id)
             self.lineage.pop(row.cell_id, None)
-            if was := json.loads(row.data or "{}").get("was"):
-                self._rename(was, (row.cell_id, row.step))
+        self._drop_below(extra)
 
     def _apply_cell(self, row: Row) -> None:
         assert row.cell_id is not None
@@ -174,11 +175,7 @@ class Fold:
         if row.cell_id is None:
             self._drop_below(extra)
             return
-        was = extra.get("was")
-        if was:
-            self._rename(was, (row.cell_id, row.step))
-        if row.step is not None and extra.get("back", {}).get("answers"):
-            self._restore(row, was or [row.cell_id, row.step], extra["as"])
+        self._move_answers(row, extra)
         self.unfinished.discard(row.cell_id)
         self.lineage.pop(row.cell_id, None)
         self.lineage[row.cell_id] = row.seq
@@ -186,6 +183,15 @@ class Fold:
         if row.step is not None and row.key:
             self._runs.setdefault(row.key, []).append(row.seq)
             self._last["cell", row.cell_id] = self._last["step", row.step] = row.seq
+
+    def _move_answers(self, row: Row, extra: dict[str, Any]) -> None:
+        """A run that is taken up takes its answers along: to another name, or back from those that were retired."""
+        assert row.cell_id is not None
+        was = extra.get("was")
+        if was:
+            self._rename(was, (row.cell_id, row.step))
+        if row.step is not None and extra.get("back", {}).get("answers"):
+            self._restore(row, was or [row.cell_id, row.step], extra["as"])
 
     def _drop_below(self, extra: dict[str, Any]) -> None:
         """Who goes back has the cells below run again."""
@@ -247,7 +253,6 @@ class Fold:
             answers = self._answers[owner]
             self._answers[owner] = {q: answer for q, answer in answers.items() if q[0] in KEPT}
             self._earlier.setdefault(owner, []).extend((q, a) for q, a in answers.items() if q[0] not in KEPT)
-        self.pruned_answers = {(s, q) for s, q in self.pruned_answers if s != step}
         for key, seqs in list(self._runs.items()):
             rows = [(seq, self._rows[seq]) for seq in seqs]
             self._runs[key] = [seq for seq, r in rows if r.cell_id != cell_id and r.step != step]

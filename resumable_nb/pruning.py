@@ -174,7 +174,7 @@ def prune(
     for name in [*(wanted or ()), *dropped]:
         if name not in known:
             raise ThreadNotFound(f"{store.path} has no thread {name!r}. It has {', '.join(map(repr, known)) or 'none'}")
-    cutoff = moment(answers_before) if isinstance(answers_before, str) else answers_before
+    cutoff = moment(str(answers_before)) if answers_before is not None else None
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
     found = [_dropped(store, name, dropped) for name in dropped]
     if keep is not None or cutoff is not None:
@@ -291,8 +291,7 @@ class _Merging:
 
     def _edit(self, row: Row) -> Edit | None:
         if row.seq in self.gone:
-            was = _taken_up(row).get("was")
-            data = {"pruned": self._stamp, **({"was": was} if was else {})}
+            data = {"pruned": self._stamp, **_taken_up(row)}
             return _edited(row, kind="step", phase="pruned", changes=None, parent_seq=None, data=_json(data))
         if row.kind == "outputs" and row.ref_seq in self.gone:
             return _edited(row, phase="pruned", data=None)
@@ -338,7 +337,7 @@ def _edited(row: Row, *, with_values: bool = False, **columns: Any) -> Edit:
 
 
 def _taken_up(row: Row) -> dict[str, Any]:
-    """Of a checkpoint that takes up an earlier run: which one, and what its step was called."""
+    """Of a checkpoint that takes up an earlier run: which one, what its step was called, and what going back did."""
     return json.loads(row.data) if row.data and row.phase == "taken up" else {}
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from resumable_nb.errors import StoreDamaged, StoreReplaced, ThreadInUse, ThreadNotFound
+from resumable_nb.errors import StoreDamaged, StoreReplaced, StoreUnwritable, ThreadInUse, ThreadNotFound
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import files, past, reading, rows, schema, trust, witness
 from resumable_nb.journal.session import told_by
@@ -175,7 +175,12 @@ def rewrite(path: Path, changes: Sequence[Change], stamp: str, *, backup: Path |
     """
     for left in path.parent.glob(f".{path.name}.prune-*"):  # of one that was killed: nobody else can be at it now
         shutil.rmtree(left)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.prune-", dir=path.parent))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.prune-", dir=path.parent))
+    except OSError as error:
+        raise StoreUnwritable(
+            f"{path} cannot be written anew: {error.strerror} in {path.parent}. Nothing was changed"
+        ) from error
     try:
         target = folder / "new.duckdb"
         schema.create(target)
