@@ -165,17 +165,21 @@ def _written(who: Voice, question: str, headings: Sequence[str], most: int) -> l
 def _chosen(who: Voice, question: str, headings: Sequence[str], most: int) -> list[SubQuestion]:
     """What the question itself consists of and, of each heading that the model finds worth it, what stands there."""
     own = [SubQuestion(question=part, answered_by="a sentence of any source") for part in clauses(question)[:most]]
-    count = min(most - len(own), len(headings))
-    if count < 1:
-        return own
+    chosen = _choose(who, question, headings, most - len(own))
+    return [*own, *(SubQuestion(question=f"{question} ({t})", answered_by=f"a sentence about {t}") for t in chosen)]
+
+
+def _choose(who: Voice, question: str, headings: Sequence[str], room: int) -> Sequence[str]:
+    """Headings by the model's choice. Where there is room for all, it is not asked: it would choose fewer."""
+    if len(headings) <= room or room < 1:
+        return headings[: max(room, 0)]
     number: Any = Literal[tuple(range(1, len(headings) + 1))]
-    form = Annotated[list[number], Field(min_length=1, max_length=count)]
+    form = Annotated[list[number], Field(min_length=1, max_length=room)]
     prompt = (
-        f"Question: {question}\n\n{listed(headings)}\n\nWhich {count} of these help to answer it? Give their numbers."
+        f"Question: {question}\n\n{listed(headings)}\n\nWhich {room} of these help to answer it? Give their numbers."
     )
     numbers = who.ask_in_turn(prompt, form, what_for="a plan", max_tokens=60)
-    chosen = [headings[place - 1] for place in dict.fromkeys(numbers)]
-    return [*own, *(SubQuestion(question=f"{question} ({t})", answered_by=f"a sentence about {t}") for t in chosen)]
+    return [headings[place - 1] for place in dict.fromkeys(numbers)]
 
 
 def clauses(question: str) -> list[str]:
