@@ -69,7 +69,7 @@ def measure_appends(folder: Path, count: int) -> None:
     store = Store.open(folder / "ours.duckdb", idle_s=10)
     session = store.open_session("t", about={})
     bare_path = folder / "bare.duckdb"
-    schema.create(bare_path)
+    schema.create(bare_path, None)
     bare = duckdb.connect(str(bare_path))
     insert = f"INSERT INTO journal ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
     template = answer(0)

@@ -11,6 +11,7 @@
     │   ├── TransferDamaged                  a file to be imported is not as it was written
     │   ├── StoreTooNew                      it was written by a newer version
     │   ├── StoreUnwritable (OSError)        disk full, read-only, no locks on this file system
+    │   ├── KeyRefused                       the key of an encrypted store is missing, wrong, too weak, or one too many
     │   └── QueryRefused (ValueError)        a query that is no single SELECT or EXPLAIN, or took too long
     ├── ThreadError
     │   ├── ThreadInUse                      another live session has it
@@ -113,6 +114,10 @@ class StoreUnwritable(StoreError, OSError):
     """The file cannot be written: disk full, read-only, or a file system without locks."""
 
     __str__ = Exception.__str__
+
+
+class KeyRefused(StoreError):
+    """The key of an encrypted store is missing, wrong or too weak; or the store is plain, and a key is set."""
 
 
 class QueryRefused(StoreError, ValueError):

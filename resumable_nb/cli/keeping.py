@@ -1,4 +1,4 @@
-"""Commands that keep stores and threads: `fork`, `prune`, `export`, `import`, `doctor`."""
+"""Commands that keep stores and threads: `fork`, `prune`, `export`, `import`, `doctor`, `encrypt`, `decrypt`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import click
 from resumable_nb.cli.shared import DB, THREAD, ask, cli, store_at, thread_in
 from resumable_nb.errors import UsageError
 from resumable_nb.terminal import counted, one_line
+
+TAKE_OVER = click.option("--take-over", is_flag=True, help="Sessions that cannot be seen from here count as over.")
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
@@ -44,7 +46,7 @@ def fork(moment: str, new_id: str, db: Path, thread: str | None) -> None:
 @click.option("--drop", multiple=True, metavar="ID", help="Drop this thread as a whole.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--backup", is_flag=True, help="Keep the old file, under a name with the time.")
-@click.option("--take-over", is_flag=True, help="Sessions that cannot be seen from here count as over.")
+@TAKE_OVER
 def prune(
     db: Path,
     *,
@@ -91,10 +93,13 @@ def prune(
 @DB
 def export(thread: str, file: Path, db: Path) -> None:
     """Write THREAD to a new FILE that holds all of it: rows as Parquet, exactly. Nothing in it is encrypted."""
+    from resumable_nb.journal import sealing
     from resumable_nb.transfer import export_thread
 
     made = export_thread(thread_in(db, thread), file, db=db)
     click.echo(f"Thread {one_line(thread)} is in {made} ({made.stat().st_size / 2**20:.1f} MB).")
+    if sealing.key_of() is not None:
+        click.echo(f"{made} is NOT encrypted, though the store is: whoever has the file can read it.", err=True)
 
 
 @cli.command("import")
@@ -138,3 +143,28 @@ def doctor(db: Path, *, rebuild: bool, without_log: bool) -> int:
     rows = f"{counted(copied, 'row')} {'is' if copied == 1 else 'are'} in a clean store at {db}"
     click.echo(f"{rows}; what was there is kept as {', '.join(k.name for k in kept)}")
     return 0
+
+
+@cli.command()
+@DB
+@TAKE_OVER
+def encrypt(db: Path, *, take_over: bool) -> None:
+    """Encrypt a store with the key in RESUMABLE_NB_KEY, or change its key from the one in RESUMABLE_NB_OLD_KEY."""
+    from resumable_nb.journal import converting
+
+    converting.encrypt(store_at(db), take_over=take_over)
+    click.echo(
+        f"{db} is encrypted. Nobody can read it without the key, nor can you. Copies, exports and the outputs in "
+        "notebooks are as they were, and so is what the disk kept of the old file."
+    )
+
+
+@cli.command()
+@DB
+@TAKE_OVER
+def decrypt(db: Path, *, take_over: bool) -> None:
+    """Make a plain store of one that is encrypted with the key in RESUMABLE_NB_KEY."""
+    from resumable_nb.journal import converting
+
+    converting.decrypt(store_at(db), take_over=take_over)
+    click.echo(f"{db} is not encrypted any more. Unset the key to go on with it.")

@@ -27,7 +27,7 @@ import duckdb
 import filelock
 
 from resumable_nb.errors import StoreReplaced, StoreUnwritable
-from resumable_nb.journal import files, reading, schema, troubles, trust, witness
+from resumable_nb.journal import files, reading, schema, sealing, troubles, trust, witness
 from resumable_nb.journal.bars import without_bars
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Lease:
     Attributes:
         mutex: held around every use of the connection, so that number and INSERT of a row are one.
         reader: what answers questions while the file is `closed`.
+        access: how DuckDB opens it, with or without a key.
         heads: newest seq of each thread that was looked at since the file was opened; forgotten when it is closed.
     """
 
@@ -61,6 +62,7 @@ class Lease:
         self.heads: dict[str, int] = {}
         self.store_id = self._database = ""
         self._wal = str(files.wal_path(path))
+        self.access = sealing.Access(path)
         self._con: duckdb.DuckDBPyConnection | None = None
         self._writing: duckdb.DuckDBPyConnection | None = None
         self._lock: filelock.BaseFileLock | None = None
@@ -98,6 +100,7 @@ class Lease:
             except duckdb.Error as error:
                 if isinstance(error, duckdb.FatalException):
                     self.close()  # it can do nothing more; the next one opens the file anew
+                    self.access.forget()
                 raise troubles.translate(error, self.path) from error
             except RuntimeError as error:
                 if "interrupted" not in str(error):
@@ -123,7 +126,7 @@ class Lease:
         On a cursor without the optimizer, which has nothing to improve there and costs a tenth.
         """
         if self._writing is None:
-            self._writing = con.cursor()
+            self._writing = self.access.cursor(con)
             self._writing.execute("PRAGMA disable_optimizer")
         con = self._writing
         if os.path.exists(self._wal):
@@ -146,6 +149,7 @@ class Lease:
     def reopen(self) -> duckdb.DuckDBPyConnection:
         """A new connection for one that can do nothing more, inside `using`."""
         self.close()
+        self.access.forget()
         return self._open()
 
     def close(self) -> None:
@@ -156,11 +160,13 @@ class Lease:
             try:
                 if writing is not None:
                     writing.close()
-                if con is not None:
-                    if not self._is_untouched():
-                        with suppress(duckdb.FatalException):  # it writes nothing more anyway
-                            con.execute("PRAGMA disable_checkpoint_on_shutdown")
-                    con.close()
+                if con is not None and self._is_untouched():
+                    self.access.close(con)
+                elif con is not None:
+                    with suppress(duckdb.FatalException):  # it writes nothing more anyway
+                        con.execute("PRAGMA disable_checkpoint_on_shutdown")
+                    self.access.close(con)
+                    self.access.forget()
             finally:
                 self._let_go()
 
@@ -286,7 +292,7 @@ class Lease:
         try:
             is_new = self._seen is not None and self._seen.identity != found
             is_counted = (is_new or os.path.exists(self._wal)) and self._look_first()
-            con = duckdb.connect(str(self.path))
+            con = self.access.open()
             try:
                 con.execute("SET threads = 1")  # a second one only makes an INSERT wait for it, for 0.2 ms
                 facts = self._examine(con, found)
@@ -294,7 +300,7 @@ class Lease:
                     reading.check_whole(self.path, facts)
                 self._witness = self._open_witness(facts.store_id)
             except BaseException:
-                con.close()
+                self.access.close(con)
                 raise
         except duckdb.Error as error:
             raise troubles.translate(error, self.path) from error
@@ -411,7 +417,8 @@ def _before_fork() -> None:
         lease.mutex.acquire()
         _held_over_fork.append(lease)
         lease.close()
-        lease.reader.close()  # its threads do not exist in the child
+        lease.reader.close()  # the threads of these two do not exist in the child
+        lease.access.forget()
 
 
 def _after_fork_in_parent() -> None:

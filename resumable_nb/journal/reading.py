@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import duckdb
 
 from resumable_nb.errors import QueryRefused, StoreUntrusted
-from resumable_nb.journal import files, schema, statements, troubles, trust, witness
+from resumable_nb.journal import files, schema, sealing, statements, troubles, trust, witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,14 +27,7 @@ if TYPE_CHECKING:
     Parameters = Sequence[object] | Mapping[str, object] | None
 
 T = TypeVar("T")
-CONFIG: dict[str, str | bool | int | float | list[str]] = {
-    "allow_community_extensions": False,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "memory_limit": "1GB",
-    "python_enable_replacements": False,
-    "temp_directory": "",
-}
+CONFIG = {**sealing.CONFIG, "memory_limit": "1GB", "python_enable_replacements": False}
 _ASKS_FOR_NAMES = re.compile(r"\bshow\b|duckdb_|pragma_|sqlite_|pg_|information_schema", re.IGNORECASE)
 
 
@@ -85,7 +78,7 @@ def check_whole(path: Path, found: Facts) -> None:
 
 
 def attached(path: Path) -> duckdb.DuckDBPyConnection:
-    """An in-memory database with the store attached read-only, as `store`. DuckDB's errors pass."""
+    """An in-memory database with the store attached read-only, as `store`. DuckDB's errors pass, but about the key."""
     con = duckdb.connect(config=CONFIG)
     try:
         _attach(con, path)
@@ -96,7 +89,7 @@ def attached(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _attach(con: duckdb.DuckDBPyConnection, path: Path) -> None:
-    con.execute(f"ATTACH '{schema.quoted(path)}' AS store (TYPE duckdb, READ_ONLY)")
+    sealing.attach(con, path, "store", "READ_ONLY", key=sealing.key_of())
 
 
 class Reader:
@@ -150,6 +143,8 @@ class Reader:
             con.execute("DETACH store")
         except (duckdb.ProgrammingError, duckdb.DataError) as error:
             con.execute("DETACH store")
+            if str(error).startswith(f"Invalid Input Error: {troubles.FORGED}"):
+                raise troubles.translate(error, self.path) from error
             raise QueryRefused(f"DuckDB refuses the query: {error}") from error
         except duckdb.Error as error:
             self.close()

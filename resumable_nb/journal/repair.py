@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import duckdb
 
 from resumable_nb.errors import StoreError, StoreUntrusted
-from resumable_nb.journal import checking, files, reading, rows, schema, troubles, trust
+from resumable_nb.journal import checking, files, reading, rows, schema, sealing, troubles, trust
 from resumable_nb.journal.lease import Lease
 from resumable_nb.terminal import counted
 
@@ -145,7 +145,7 @@ def rebuild(path: Path, target: Path, *, with_log: bool = True) -> int:
         if not with_log:
             folder = stack.enter_context(tempfile.TemporaryDirectory(dir=target.parent))
             path = Path(shutil.copy(path, folder))
-        schema.create(target)
+        schema.create(target, sealing.key_of())
         try:
             return _copy(path, target)
         except BaseException as error:
@@ -158,7 +158,7 @@ def rebuild(path: Path, target: Path, *, with_log: bool = True) -> int:
 def _copy(path: Path, target: Path) -> int:
     with reading.attached(path) as con:
         _check_columns(con, path)
-        con.execute(f"ATTACH '{schema.quoted(target)}' AS target (TYPE duckdb)")
+        sealing.attach(con, target, "target", key=sealing.key_of())
         con.execute("SET enable_external_access = false")
         columns = ", ".join(rows.COLUMNS)
         source = f"SELECT {columns} FROM store.main.journal ORDER BY thread_id, seq"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from resumable_nb.errors import StoreDamaged, StoreReplaced, StoreUnwritable, ThreadInUse, ThreadNotFound
 from resumable_nb.failpoints import passing
-from resumable_nb.journal import files, past, reading, rows, schema, trust, witness
+from resumable_nb.journal import files, past, reading, rows, schema, sealing, trust, witness
 from resumable_nb.journal.session import told_by
 from resumable_nb.terminal import counted
 
@@ -158,13 +158,22 @@ def freed(path: Path, changes: Sequence[Change], stamp: str) -> dict[str, Freed]
         return {str(name): Freed(*map(int, numbers)) for name, *numbers in con.execute(_FREED).fetchall()}
 
 
-def rewrite(path: Path, changes: Sequence[Change], stamp: str, *, backup: Path | None, leave_unseen: bool) -> None:
+def rewrite(
+    path: Path,
+    changes: Sequence[Change],
+    stamp: str,
+    key: sealing.Key | None,
+    *,
+    backup: Path | None,
+    leave_unseen: bool,
+) -> None:
     """Put a store in the place of this one that is changed so. Call it with the store's lock held and the file closed.
 
     Args:
         path: the store.
         changes: for each thread that is not to stay as it is.
         stamp: when this is, for the marks.
+        key: with which the new one is encrypted.
         backup: the name under which the old file is kept.
         leave_unseen: whether sessions that cannot be seen from here, such as of another machine, count as over.
 
@@ -183,8 +192,8 @@ def rewrite(path: Path, changes: Sequence[Change], stamp: str, *, backup: Path |
         ) from error
     try:
         target = folder / "new.duckdb"
-        schema.create(target)
-        with _planned(path, changes, stamp, folder=folder, target=target) as con:
+        schema.create(target, key)
+        with _planned(path, changes, stamp, target=target, key=key) as con:
             _check_free(con, path, leave_unseen=leave_unseen)
             _check_heads(con, path, changes)
             (store_id,) = con.execute("SELECT value FROM store.main.store_info WHERE name = 'store_id'").fetchall()[0]
@@ -205,7 +214,7 @@ def rewrite(path: Path, changes: Sequence[Change], stamp: str, *, backup: Path |
 
 @contextmanager
 def _planned(
-    path: Path, changes: Sequence[Change], stamp: str, *, folder: Path | None = None, target: Path | None = None
+    path: Path, changes: Sequence[Change], stamp: str, *, target: Path | None = None, key: sealing.Key | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """The store as `journal`, read-only, beside it `result`: as it is to be; and `target`, to be written."""
     with reading.attached(path) as con:
@@ -213,9 +222,10 @@ def _planned(
         schema.check_format(found.format, path)
         trust.check_tables(con, "store", path)
         reading.check_whole(path, found)
-        if folder is not None and target is not None:
-            con.execute(f"SET temp_directory = '{schema.quoted(folder / 'sorting')}'")
-            con.execute(f"ATTACH '{schema.quoted(target)}' AS target (TYPE duckdb)")
+        if target is not None:
+            sealing.attach(con, target, "target", key=key)
+            con.execute(f"SET temp_file_encryption = {key is not None}")
+            con.execute(f"SET temp_directory = '{sealing.quoted(target.with_name('sorting'))}'")
         con.execute("SET enable_external_access = false")
         con.execute("SET VARIABLE stamp = $1::VARCHAR", [stamp])
         con.execute("CREATE TEMP VIEW journal AS SELECT * FROM store.main.journal")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from resumable_nb.errors import StoreDamaged, StoreTooNew, StoreUnwritable
-from resumable_nb.journal import files
+from resumable_nb.journal import files, sealing
 from resumable_nb.journal.bars import without_bars
 from resumable_nb.journal.processes import writer
 
@@ -46,14 +46,14 @@ def definitions() -> Mapping[str, str]:
 
 
 @without_bars()
-def create(path: Path) -> None:
+def create(path: Path, key: sealing.Key | None) -> None:
     """Make an empty store, whole or not at all, for its user only. Call it with the store's lock held.
 
     It is made under another name in a private folder beside it and linked into place, so that nobody ever sees half of
-    it, and an existing file is never overwritten.
+    it, and an existing file is never overwritten. With a key, it is encrypted.
 
     Raises:
-        StoreUnwritable: the folder does not exist or cannot be written.
+        StoreUnwritable: the folder does not exist or cannot be written; or DuckDB cannot encrypt here.
         FileExistsError: there is a file already.
     """
     try:
@@ -64,9 +64,9 @@ def create(path: Path) -> None:
         ) from error
     try:
         made = folder / "new.duckdb"
-        with duckdb.connect() as con:
+        with duckdb.connect(config=sealing.CONFIG) as con:
             # blocks of 256 KiB, the default, make a store of 2,000 steps three times its content
-            con.execute(f"ATTACH '{quoted(made)}' AS made (BLOCK_SIZE 65536, STORAGE_VERSION 'v2.0.0')")
+            sealing.attach(con, made, "made", "BLOCK_SIZE 65536", "STORAGE_VERSION 'v2.0.0'", key=key)
             fill(con, "made")
             con.execute("DETACH made")
         os.chmod(made, 0o600)
@@ -89,11 +89,6 @@ def fill(con: DuckDBPyConnection, database: str, of_format: int = FORMAT) -> Non
     con.execute("INSERT INTO store_info VALUES ('created_by', ?)", [writer()])
     con.execute("COMMIT")
     con.execute("USE memory")
-
-
-def quoted(path: Path) -> str:
-    """A path inside a quoted SQL string; ATTACH takes no parameter."""
-    return str(path).replace("'", "''")
 
 
 def check_format(found: str | None, path: Path) -> int:

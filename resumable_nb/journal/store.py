@@ -12,7 +12,7 @@ import duckdb
 
 from resumable_nb.errors import StoreDamaged, StoreError, StoreUnwritable, ThreadInUse, ThreadNotFound, UsageError
 from resumable_nb.failpoints import passing
-from resumable_nb.journal import files, past, processes, rewriting, schema, transfer, troubles
+from resumable_nb.journal import files, past, processes, rewriting, schema, sealing, transfer, troubles
 from resumable_nb.journal.lease import Lease
 from resumable_nb.journal.rows import Row, from_values, select
 from resumable_nb.journal.session import Session, live, told_by
@@ -238,7 +238,13 @@ class Store:
     ) -> None:
         """Put a store that is changed so in the place of this one, whole or not at all. See `rewriting.rewrite`."""
         with self._lease.replacing(), self._translated():
-            rewriting.rewrite(self.path, changes, stamp, backup=backup, leave_unseen=leave_unseen)
+            key = sealing.key_of()
+            rewriting.rewrite(self.path, changes, stamp, key, backup=backup, leave_unseen=leave_unseen)
+
+    def convert(self, key: sealing.Key | None, *, leave_unseen: bool) -> None:
+        """Put the same store in the place of this one, encrypted with a key, or plain if that is None."""
+        with self._lease.replacing(), self._translated():
+            rewriting.rewrite(self.path, (), "", key, backup=None, leave_unseen=leave_unseen)
 
     def query(self, sql: str, params: Parameters = None, *, timeout_s: float = QUERY_TIMEOUT_S) -> pd.DataFrame:
         """Ask one SELECT (or EXPLAIN) of the views, or of `journal`, without trusting the file; times are UTC.
@@ -285,7 +291,7 @@ class Store:
                     f"{self.path} is gone, but {wal.name} with its newest rows is there. Put {self.path.name} back; "
                     f"or, to begin a new store, rename it first: mv '{wal}' '{aside}'"
                 )
-            schema.create(self.path)
+            schema.create(self.path, sealing.key_of())
 
 
 def _in_use(thread_id: str, owner: Row, alive: bool | None) -> ThreadInUse:  # noqa: FBT001

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from resumable_nb.errors import StoreTooNew, StoreUnwritable, TransferDamaged, UsageError
-from resumable_nb.journal import checking, files, past, processes, reading, rows, schema, trust
+from resumable_nb.journal import checking, files, past, processes, reading, rows, schema, sealing, trust
 from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _write_rows(path: Path, thread_id: str, parquet: Path) -> dict[str, Any]:
         con.execute("SET VARIABLE thread = $1::VARCHAR", [thread_id])
         con.execute(
             f"COPY (SELECT {_OUT} FROM journal WHERE thread_id = getvariable('thread') ORDER BY seq) "
-            f"TO '{schema.quoted(parquet)}' (FORMAT parquet, COMPRESSION zstd)"
+            f"TO '{sealing.quoted(parquet)}' (FORMAT parquet, COMPRESSION zstd)"
         )
     return {
         "what": "a thread of resumable_nb",
@@ -222,7 +222,7 @@ ORDER BY thread_id <> ?, thread_id
 
 
 def _source(parquet: Path) -> str:
-    return f"read_parquet('{schema.quoted(parquet)}', hive_partitioning = false)"
+    return f"read_parquet('{sealing.quoted(parquet)}', hive_partitioning = false)"
 
 
 def origin(con: duckdb.DuckDBPyConnection, parquet: Path, thread_id: str) -> str | None:

@@ -26,6 +26,10 @@ _HELD = re.compile(r"Could not set lock on file.*?(?:held in (?P<program>.+?) \(
 _DOCTOR = "`resumable-nb doctor --db {path}` says what can be saved; it changes nothing unless you tell it to"
 
 
+FORGED = "Computed AES tag differs"
+"""What DuckDB says of an encrypted block that is not as it was written."""
+
+
 class HeldElsewhere(Exception):  # a step of waiting, not an error that anybody is shown
     """Another process has the file open in DuckDB at this moment."""
 
@@ -147,4 +151,5 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Path, str], StoreError]], ...] = 
     (("Trying to read a database file with",), _newer),
     (("replaying WAL", "Corrupt WAL", "WAL does not match"), _wal),
     (("not a valid DuckDB database file", "Corrupt database file", "Could not read enough bytes", "checksum"), _broken),
+    ((FORGED,), _broken),
 )
