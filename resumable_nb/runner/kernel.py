@@ -19,10 +19,15 @@ from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
 from nbclient.util import ensure_async
 
+from resumable_nb.progress import GRACE_S
+
 if TYPE_CHECKING:
     from resumable_nb.document import Document
 
 SETTLE_S = 5
+INTERRUPTED_S = GRACE_S + SETTLE_S
+"""How long an interrupted cell may take to end: `map` waits for answers that are on their way."""
+
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # nbclient reports to it what `Run.message` says in plain words
 
@@ -114,7 +119,7 @@ class Client(NotebookClient):
         """Give the kernel a moment to write down how its cell ended."""
         if self.kc is not None:
             with contextlib.suppress(TimeoutError, DeadKernelError):
-                await asyncio.wait_for(self.async_wait_for_reply(self.kc.kernel_info()), SETTLE_S)
+                await asyncio.wait_for(self.async_wait_for_reply(self.kc.kernel_info()), INTERRUPTED_S)
 
     @property
     def pid(self) -> int:

@@ -20,7 +20,7 @@ from resumable_nb.journal import Store
 from resumable_nb.parameters import inject
 from resumable_nb.pending import about, waiting_gates
 from resumable_nb.runner.ended import AT_ITS_START, Look, Outcome, Run
-from resumable_nb.runner.kernel import SETTLE_S, Client, take_signals
+from resumable_nb.runner.kernel import INTERRUPTED_S, SETTLE_S, Client, take_signals
 from resumable_nb.spending import Spending
 from resumable_nb.terminal import plain
 
@@ -107,7 +107,8 @@ class Runner:
         else:
             loop = asyncio.get_running_loop()
             self._interrupting = loop.create_task(self.client.interrupt())
-            loop.call_later(SETTLE_S, self._give_up)
+            self.say("stopping: answers on their way are waited for. Ctrl-C again stops at once")
+            loop.call_later(INTERRUPTED_S, self._give_up)
 
     def _give_up(self) -> None:
         if self.task is not None:

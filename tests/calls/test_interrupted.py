@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 from resumable_nb.journal import Store
 from tests.cases.kernel import kernel
 from tests.support.model_server import ModelServer
@@ -152,3 +154,51 @@ def test_an_interrupted_cell_keeps_what_was_on_its_way(server: ModelServer, tmp_
     assert "stopping. 3 answers on the way" in stopped
     assert "stopped. What was answered is kept" in stopped and "Traceback" not in stopped
     assert str(ANSWERS) in again and server.asked() == 6
+
+
+def test_a_headless_run_waits_for_what_is_on_its_way(server: ModelServer, tmp_path: Path):
+    """Ctrl-C in the terminal: the cell gets the time that it needs, and the same command goes on."""
+    slow(server, 7)
+    step = f"%%resumable s\nfrom resumable_nb import ask, map\n{BODY}\nprint(map(both, [1, 2, 3]))"
+    cells = [nbformat.v4.new_code_cell(s) for s in ("%load_ext resumable_nb\n%resumable open t --db t.duckdb", step)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "nb.ipynb")
+    command = [sys.executable, "-m", "resumable_nb", "run", "nb.ipynb"]
+    options: Any = {"cwd": tmp_path, "env": environment(server), "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **options) as process:
+        until(lambda: server.asked() == 3)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=90)
+
+    assert process.returncode == 130 and "Ctrl-C again stops at once" in said
+    assert phases(tmp_path) == ["done"] * 3
+    assert subprocess.run(command, check=True, **options).returncode == 0 and server.asked() == 6
+
+
+def test_tasks_are_cancelled_and_the_next_run_goes_on(server: ModelServer, tmp_path: Path):
+    """Async code stops at once, as `asyncio.run` has it: what was on its way is recorded as failed, and asked again."""
+    slow(server, 100)
+    body = """
+async def both(n):
+    return await aask(f"Q{n} first", context=False) + " " + await aask(f"Q{n + 10} then", context=False)
+
+
+async def body():
+    return await asyncio.gather(*[both(n) for n in (1, 2, 3)])
+"""
+    code = f"""
+import asyncio, resumable_nb
+from resumable_nb.llm.ask import aask
+{body}
+with resumable_nb.open("t", db="t.duckdb") as thread:
+    print(asyncio.run(thread.step("s", body)), flush=True)
+"""
+    options: Any = {"cwd": tmp_path, "env": environment(server), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], text=True, **options) as process:
+        until(lambda: server.asked() == 3)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    again = subprocess.run([sys.executable, "-c", code], text=True, check=True, **options)
+
+    assert "KeyboardInterrupt" in err
+    assert phases(tmp_path) == ["done"] * 6 + ["failed"] * 3
+    assert "AQ1-2 AQ11-1" in again.stdout

@@ -22,6 +22,7 @@ preload("tests.research.victim")
 ONE = [
     "http.send.before:1",
     "http.receive.after:3",
+    "http.stream.after:60",
     "journal.append.after:8",
     "journal.append.before:12",
 ]
