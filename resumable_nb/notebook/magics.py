@@ -18,6 +18,7 @@ from resumable_nb.notebook.accounts import accounts
 from resumable_nb.notebook.extension import Extension, no_step_here
 from resumable_nb.notebook.signing import sign, trusted
 from resumable_nb.notebook.summary import summary
+from resumable_nb.notebook.tables import Tables
 from resumable_nb.opening import open_notebook
 from resumable_nb.state import State
 from resumable_nb.terminal import counted
@@ -63,7 +64,7 @@ HELP = """Durable steps, and threads of research.
     %resumable settle KEY --happened RECEIPT | --did-not-happen
         say what became of an effect in doubt; run its cell again to go on
     %resumable trust             show what steps of this thread showed in full, as if you had run them
-    %resumable sql SELECT ...    ask the store; gives a DataFrame
+    %resumable sql SELECT ...    ask the store; gives a DataFrame, as `%%resumable_sql` does
     %resumable close             leave the thread
 """
 SQL_HELP = """Ask the store of the open thread: one SELECT or EXPLAIN over its views (threads, steps, llm_calls, ...).
@@ -121,6 +122,7 @@ class Commands:
     def __init__(self, extension: Extension) -> None:
         self._extension = extension
         self._opened_with: dict[str, Any] | None = None
+        self._tables = Tables(lambda: extension.request)
 
     def run(self, line: str) -> object:
         """Do what the line says. Raises UsageError with the right usage line."""
@@ -328,7 +330,10 @@ class Commands:
         """Ask the store."""
         if not query.strip():
             raise UsageError(f"what to ask?\nusage: {USAGES['sql']}")
-        return self._thread().sql(query)
+        found = self._thread().sql(query)
+        if getattr(self._extension.shell, "kernel", None) is not None:  # a terminal shows no tables
+            self._extension.say([self._tables.present(found)])
+        return found
 
     # ------------------------------------------------------------------ completion
     def complete(self, _shell: InteractiveShell, event: Any) -> list[str]:
@@ -374,9 +379,7 @@ def register(extension: Extension) -> Callable[[], None]:
     from IPython.core.magic import no_var_expand
     from IPython.display import display
 
-    from resumable_nb.notebook.tables import Tables
-
-    shell, commands, tables = extension.shell, Commands(extension), Tables()
+    shell, commands = extension.shell, Commands(extension)
 
     # SQL and prompts are full of `$` and braces: lines are not expanded as a whole, only the words of a subcommand are.
     @no_var_expand
@@ -393,8 +396,6 @@ def register(extension: Extension) -> Callable[[], None]:
         if name and not name.isidentifier():
             raise UsageError(f"{name!r} is no name to bind\nusage: %%resumable_sql [VARIABLE]")
         found = commands.sql(cell)
-        if getattr(shell, "kernel", None) is not None:
-            extension.say([tables.present(found, extension.request)])
         if not name:
             return found
         shell.user_ns[name] = found

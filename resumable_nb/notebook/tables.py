@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from resumable_nb import terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
 
     from resumable_nb.notebook.order import Request
@@ -47,23 +49,26 @@ _CREATED = (
 class Tables:
     """Makes frames show themselves as such tables, in one kernel."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: Callable[[], Request]) -> None:
+        self._request = request
         self._is_said = False
         self._carrier: str | None = None  # the cell whose output has the script
 
-    def present(self, frame: pd.DataFrame, request: Request) -> str:
+    def present(self, frame: pd.DataFrame) -> str:
         """Let this very frame, not what is made from it, show itself as a table. Gives what is to be said."""
         if importlib.util.find_spec("itables") is None:
             was_said, self._is_said = self._is_said, True
             return "" if was_said else PLAIN
-        if request.metadata.get("runner"):  # nobody looks on, and the notebook that it writes is not trusted
-            script, is_live = "", False
-        else:
-            script, is_live = self._script(request.cell_id or ""), True
-        html = script + _html(frame, is_live=is_live)
-        shown = {"text/plain": repr(frame), "text/html": html}
-        object.__setattr__(frame, "_repr_mimebundle_", lambda **_: shown)
+        # on the instance: the type stays that of any frame, and what is copied, stored or computed from it is plain
+        object.__setattr__(frame, "_repr_mimebundle_", lambda **_: self._shown(frame))
         return ""
+
+    def _shown(self, frame: pd.DataFrame) -> dict[str, str]:
+        """As it is now: it may have been changed in place since."""
+        request = self._request()
+        is_live = not request.metadata.get("runner")  # else nobody looks on, and what it writes is not trusted
+        script = self._script(request.cell_id or "") if is_live else ""
+        return {"text/plain": repr(frame), "text/html": script + _html(frame, is_live=is_live)}
 
     def _script(self, cell_id: str) -> str:
         """What tables need on a page: in the first cell that shows one, whenever that runs again."""

@@ -47,8 +47,7 @@ def html_of(outputs: list[dict[str, Any]]) -> str:
 
 
 def shown(frame: pd.DataFrame, **metadata: Any) -> str:
-    found = tables.Tables()
-    found.present(frame, Request("", "a", metadata))
+    tables.Tables(lambda: Request("", "a", metadata)).present(frame)
     return str(frame._repr_mimebundle_()["text/html"])  # type: ignore[operator]
 
 
@@ -63,6 +62,34 @@ def test_an_answer_is_a_table_and_a_frame(nb: Screen) -> None:
         "DataFrame", "DataFrame", ["thread_id", "last_seq"],
     )  # fmt: skip
     assert "dt_args" not in html_of(nb.execute("df.head(1)", "c").outputs)
+
+
+def test_a_frame_shows_what_is_in_it(nb: Screen) -> None:
+    """Changed in place it shows the change; copied it is plain."""
+    assert nb.execute("%%resumable_sql mine\nSELECT 1 AS one", "b").status == "ok"
+    changed = html_of(nb.execute("mine['two'] = 'zwei'\nmine", "c").outputs)
+    copied = html_of(nb.execute("mine.copy()", "c").outputs)
+
+    assert "zwei" in changed
+    assert "dt_args" in changed
+    assert "dt_args" not in copied
+
+
+def test_a_step_takes_it_as_any_frame(tmp_path: Path) -> None:
+    """As an input and as a name that it keeps; after a restart it is there again."""
+    cells = {"ask": "%%resumable_sql mine\nSELECT 1 AS one", "keep": "%%resumable keep\nkept = mine"}
+    with screen(tmp_path, open=OPEN, **cells) as nb:
+        assert nb.run("open", "ask", "keep").status == "ok"
+    with screen(tmp_path, open=OPEN, **cells) as nb:
+        skipped = nb.run("open", "ask", "keep")
+
+        assert "restored" in skipped.said
+        assert nb.value("(type(kept).__name__, kept.one.tolist())") == ("DataFrame", [1])
+
+
+def test_the_line_magic_shows_one_too(nb: Screen) -> None:
+    """`%resumable sql` gives the same."""
+    assert "dt_args" in html_of(nb.execute("%resumable sql SELECT 1 AS one", "b").outputs)
 
 
 def test_the_script_goes_with_one_cell(nb: Screen) -> None:
