@@ -8,12 +8,15 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from resumable_nb.cli.shared import DB, THREAD, ask, cli, store_at, thread_in
+from resumable_nb.cli.shared import DB, THREAD, Rows, ask, cli, store_at, thread_in
 from resumable_nb.terminal import one_line, plain, table
+
+if TYPE_CHECKING:
+    from resumable_nb.journal import Store
 
 _NO_TEXT = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -24,10 +27,7 @@ _NO_TEXT = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 def status(db: Path, thread: str | None) -> None:
     """Show the threads of a store, or the steps of one thread; and what waits for a person, with what answers it."""
     if thread is None:
-        found = ask(
-            store_at(db),
-            "SELECT thread_id AS thread, last_at, llm_calls, input_tokens, output_tokens FROM threads ORDER BY last_at",
-        )
+        found = _threads(store_at(db))
     else:
         found = ask(
             store_at(db),
@@ -38,6 +38,30 @@ def status(db: Path, thread: str | None) -> None:
     click.echo(table(*found))
     for line in _waiting(db, thread):
         click.echo(line)
+
+
+def _threads(store: Store) -> Rows:
+    """A row for each thread, the one that was worked on last at the end."""
+    from datetime import UTC, datetime
+
+    from resumable_nb.timeline import overview
+
+    names = "thread", "last_at", "waits", "in_doubt", "llm_calls", "input_tokens", "output_tokens", "dollars", "open_in"
+    rows = [
+        [
+            one["thread"],
+            datetime.fromtimestamp(one["last"] / 1e3, UTC),
+            one["waiting"] or None,
+            one["doubt"] or None,
+            one["calls"],
+            one["input"],
+            one["output"],
+            None if one["usd"] is None else float(f"{one['usd']:.3g}"),
+            {"yes": one["who"], "unknown": f"maybe {one['who']}"}.get(one["open"]),
+        ]
+        for one in reversed(overview(store))
+    ]
+    return names, rows
 
 
 def _waiting(db: Path, thread: str | None) -> list[str]:

@@ -198,7 +198,7 @@ class Timeline {
   drawHead() {
     const p = this.picture, t = p.totals, last = p.sessions[p.sessions.length - 1];
     const tokens = t.input + t.output;
-    const spent = [counted(t.calls, 'LLM call'), tokens && `${number(tokens)} tokens`, t.usd && money(t.usd), `${duration(t.ms)} of work`].filter(Boolean).join(' · ');
+    const spent = [t.calls && counted(t.calls, 'LLM call'), tokens && `${number(tokens)} tokens`, t.usd && money(t.usd), `${duration(t.ms)} of work`].filter(Boolean).join(' · ');
     const more = [counted(t.sessions, 'session'), t.crashes && counted(t.crashes, 'crash').replace('crashs', 'crashes'),
       t.waited_ms > 1000 && `${duration(t.waited_ms)} waiting for people`,
       (t.saved_calls || t.saved_ms > 1000) && `${[t.saved_calls && counted(t.saved_calls, 'call'), duration(t.saved_ms)].filter(Boolean).join(', ')} saved by skipping`,
@@ -465,9 +465,9 @@ class Timeline {
     const panel = h('div', { class: 'rnb-panel', role: 'tabpanel', id: `${name}-panel`, 'aria-labelledby': `${name}-${this.tab}`, tabindex: 0 });
     this.detail.replaceChildren(
       h('div', { class: 'rnb-title' }, h('h4', {}, row.name), h('span', { class: 'rnb-quiet' }, head), h('span', { class: 'rnb-space' }),
-        at !== undefined && h('button', { onclick: () => this.askFork(at, row) }, 'Fork…'),
+        h('span', { class: 'rnb-buttons' }, at !== undefined && h('button', { onclick: () => this.askFork(at) }, 'Fork…'),
         at !== undefined && h('button', { onclick: () => { this.comparing = this.selected; this.say(`Pick a second checkpoint to compare with checkpoint ${at}, or press Escape.`); this.draw(); this.scroller.focus(); } }, 'Compare…'),
-        h('button', { 'aria-label': 'Close', onclick: () => this.close() }, '✕')),
+        h('button', { 'aria-label': 'Close', onclick: () => this.close() }, '✕'))),
       kept || '', run.error ? h('p', { class: 'rnb-error' }, run.error) : '', list, panel);
     this.fill(panel).catch(error => panel.replaceChildren(h('p', { class: 'rnb-error' }, String(error.message || error))));
   }
@@ -521,16 +521,17 @@ class Timeline {
     return h('ul', { class: 'rnb-list' }, lines.sort((a, b) => b.at - a.at).slice(0, 300).map(line => h('li', {}, line.go ? h('button', { class: 'rnb-link', onclick: () => this.choose(row, line.go) }, line.text) : line.text)));
   }
 
-  askFork(seq, row) {
+  askFork(seq) {
     const before = this.detail.querySelector('.rnb-form');
     if (before) before.remove();
     const name = h('input', { type: 'text', 'aria-label': 'Name of the new thread', value: `${this.picture.thread}-from-${seq}` });
     const said = h('p', { class: 'rnb-said', role: 'status' });
-    const make = async event => {
-      event.preventDefault();
+    const make = async () => {
       try { said.textContent = await this.source.fork(seq, name.value.trim()); } catch (error) { said.textContent = String(error.message || error); }
     };
-    const form = h('form', { class: 'rnb-form', onsubmit: make }, h('label', {}, `A new thread that starts with checkpoint ${seq}: `, name), h('button', { type: 'submit' }, 'Fork'), said);
+    // no form: JupyterLab keeps Enter from sending one
+    name.addEventListener('keydown', event => { if (event.key === 'Enter') { event.preventDefault(); make(); } });
+    const form = h('div', { class: 'rnb-form' }, h('label', {}, `A new thread that starts with checkpoint ${seq}: `, name), h('button', { onclick: make }, 'Fork'), said);
     this.detail.querySelector('.rnb-title').after(form);
     name.focus(); name.select();
   }
