@@ -115,6 +115,19 @@ def test_history_and_diff_show_what_each_checkpoint_changed(store):
     assert said("diff", "-2", "look").split("\n")[1:] == difference.split("\n")[1:]
 
 
+@pytest.mark.parametrize(
+    "query",
+    ["SELECT * FROM read_text('/etc/hostname')", "COPY threads TO 'x.csv'", "DELETE FROM journal", "FROM 'x.csv'"],
+)
+def test_sql_reads_the_store_and_nothing_else(store, query):
+    """What would write, or reach a file, is refused in words."""
+    ended = call("sql", query)
+
+    assert ended.returncode != 0
+    assert any(words in ended.stderr for words in ("cannot be asked", "Only one SELECT", "looks like a file"))
+    assert not Path("x.csv").exists()
+
+
 def test_sql_prints_an_aligned_table_csv_and_json(store):
     """Three forms of the same answer; CSV and JSON can be read by other programs."""
     query = "SELECT thread_id, step, llm_calls, NULL AS nothing FROM steps"

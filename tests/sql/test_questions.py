@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import resumable_nb
+from resumable_nb.errors import QueryRefused
 from resumable_nb.journal import Row
 from tests.sql.conftest import Story
 from tests.sql.questions import PAGE, QUESTIONS
@@ -349,3 +353,14 @@ def test_columns_explain_themselves(story: Story) -> None:
 
     assert found["llm_calls"] == "LLM calls answered, in all runs"
     assert all(found.values())
+
+
+def test_a_thread_takes_values_by_place_and_by_name(story: Story, tmp_path: Path) -> None:
+    """`thread.sql` binds values, and takes another time limit."""
+    story.store.close()
+    path = shutil.copy(story.store.path, tmp_path / "research.duckdb")
+    with resumable_nb.open("harbour", db=path, say=lambda _: None) as thread:
+        assert thread.sql("SELECT count(*) AS n FROM llm_calls WHERE thread_id = ?", ["harbour"])["n"].tolist() == [1]
+        assert thread.sql("SELECT $x AS x", {"x": "'; --"})["x"].tolist() == ["'; --"]
+        with pytest.raises(QueryRefused, match=r"longer than 0\.2 s"):
+            thread.sql("SELECT count(*) FROM range(1000000000000) r(i) WHERE hash(i) = 1", timeout_s=0.2)
