@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -139,6 +140,13 @@ class Client(NotebookClient):
         provisioner = self.km and self.km.provisioner
         code = await provisioner.poll() if provisioner else None
         return "" if code is None else f" by {signal.Signals(-code).name}" if code < 0 else f" with exit code {code}"
+
+    def end_children(self) -> None:
+        """End what a dead kernel left running, such as workers of a process pool: they would go on with its work."""
+        group = getattr(self.km and self.km.provisioner, "pgid", None)
+        if group and group == self.pid:  # the group that Jupyter made for the kernel, not one that others are in
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody, or a zombie, is left
+                os.killpg(group, signal.SIGKILL)
 
     async def end(self) -> None:
         """End a kernel that was still being started: nbclient ends it only later."""

@@ -172,6 +172,7 @@ class Runner:
             await client.settle()
             await self._account(client)
         except DeadKernelError:
+            client.end_children()
             how, self.spending.is_behind = "interrupted" if self.stopping else "the kernel died", True
             if not self.stopping:
                 await self._note_death(client, index, label)

@@ -146,6 +146,29 @@ def test_a_kernel_that_dies_between_two_cells_is_replaced(notebook):
     assert printed(run.output)[1] == "here\n"
 
 
+def test_workers_of_a_killed_kernel_end_with_it(notebook, tmp_path):
+    """They would go on with what the next kernel does again; what was put into a session of its own lives on."""
+    source = """
+import multiprocessing, os, signal, subprocess, time
+from concurrent.futures import ProcessPoolExecutor
+if not os.path.exists("pids"):
+    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
+    worker = pool.submit(os.getpid).result()
+    pool.submit(time.sleep, 600)
+    apart = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+    open("pids", "w").write(f"{worker} {apart}")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    run = run_notebook(notebook(source))
+    worker, apart = map(int, (tmp_path / "pids").read_text().split())
+    lives_on = psutil.pid_exists(apart)
+    os.kill(apart, signal.SIGKILL)
+
+    assert (run.outcome, len(run.deaths)) == ("done", 1)
+    assert not psutil.pid_exists(worker) or psutil.Process(worker).status() == psutil.STATUS_ZOMBIE
+    assert lives_on
+
+
 def test_a_cell_that_always_kills_the_kernel_ends_the_run(notebook):
     """After the last allowed death the message names the cell, and that it died there each time."""
     run = run_notebook(notebook("print('kept')", KILL, "print('never')"), max_restarts=2)
