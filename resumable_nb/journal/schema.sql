@@ -495,3 +495,7 @@ COMMENT ON COLUMN verification_runs.calls_done IS 'Answers that were kept when i
 COMMENT ON COLUMN verification_runs.calls_again IS 'Calls that the kill made necessary again';
 COMMENT ON COLUMN verification_runs.share IS 'calls_again as a share of calls_done';
 COMMENT ON COLUMN verification_runs.versions IS 'Versions of everything, as JSON';
+
+COMMENT ON MACRO TABLE state_at IS 'state_at(thread_id, seq): the state after a row, one row per field, its value as JSON; inside a step as it was there';
+COMMENT ON MACRO TABLE in_flight IS 'in_flight(thread_id): what was started and, as far as the journal knows, has not ended';
+COMMENT ON MACRO TABLE llm_exchange IS 'llm_exchange(thread_id, seq): the request beside its answer, for the seq of a row of llm_calls';

@@ -47,7 +47,7 @@ _TABLE_NAMES = ("journal", "store_info")
 
 KNOWN = {
     "2.0.1": {
-        "b3cd16c0445a571dee8bcb5549e0d325aa50d7cd682a8c0a3a0823bbb4a4b720",  # everything
+        "48c44faf810ea1b6e2cdd1e7afa51fd26b1f782123d1410523fa888253aa9f54",  # everything
         "776820faf108b42e2efd775b9b69ffe609d1ccc5fe02b065bcfcd7d53d1d3d22",  # the tables alone
     },
 }
