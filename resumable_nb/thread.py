@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from resumable_nb import history, randomness, values
 from resumable_nb.cells import Spent
@@ -26,11 +26,13 @@ from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from resumable_nb.cells import Cell, Record
     from resumable_nb.history import Diff, Moment
 
 _DRAWN_BY = "resumable_nb.notebook.timeline"
+_PLOTTED_BY = "resumable_nb.plots"
 """By name: it speaks to ipywidgets, and stands far above."""
 FOLDED = (
     "thread",
@@ -272,6 +274,18 @@ class Thread:
     def timeline(self) -> Any:
         """The thread as a picture, for the end of a notebook's cell: steps, runs, costs; a click shows more."""
         return importlib.import_module(_DRAWN_BY).threads(self.store.path, self.thread_id)
+
+    def plot_spending(self, *, ax: Axes | None = None, unit: Literal["tokens", "money"] = "tokens") -> Axes:
+        """What was spent so far, over time, by step. See `resumable_nb.plots`, as for the other plots."""
+        return cast("Axes", importlib.import_module(_PLOTTED_BY).plot_spending(self, ax=ax, unit=unit))
+
+    def plot_saved(self, *, ax: Axes | None = None) -> Axes:
+        """What resuming has saved: at each resume, the LLM calls that were not made again, and those that were."""
+        return cast("Axes", importlib.import_module(_PLOTTED_BY).plot_saved(self, ax=ax))
+
+    def plot_recoveries(self, *, ax: Axes | None = None) -> Axes:
+        """How long each resume took, from opening the thread to its first new call."""
+        return cast("Axes", importlib.import_module(_PLOTTED_BY).plot_recoveries(self, ax=ax))
 
     def fork(self, moment: Moment, new_id: str) -> str:
         """A new, self-contained thread that starts with the rows of this one up to a moment. Returns its name."""

@@ -51,6 +51,8 @@ HELP = """Durable steps, and threads of research.
         all threads of the store; a click opens the picture of one
     %resumable history           the checkpoints
     %resumable diff A B          what differs between two states: after the rows A and B, or after the steps A and B
+    %resumable plot [spending|money|saved|recoveries]
+        what was spent over time by step, in tokens or US dollars; what resuming has saved; how long it took
     %resumable fork SEQ NEW      a new thread NEW that starts with this one up to row SEQ, or up to the step SEQ
         A row can also be `newest`, `start`, or -1, -2, …, which count back.
     %resumable back STEP [--run N]
@@ -82,6 +84,7 @@ USAGES = {
     "threads": "%resumable threads [--db PATH]",
     "history": "%resumable history",
     "diff": "%resumable diff A B   (each a row as `%resumable history` numbers them, a step, `newest`, or -1, -2, …)",
+    "plot": "%resumable plot [spending|money|saved|recoveries]",
     "fork": "%resumable fork SEQ NEW   (a row of this thread, a step, or `newest`; and a name for the new one)",
     "back": "%resumable back STEP [--run N]   (a step, a checkpoint's number, `newest` or `start`)",
     "fresh": "%resumable fresh NAME",
@@ -229,6 +232,20 @@ class Commands:
         """Show what differs between two states."""
         found = _Arguments("diff", "A", "B").read(words)
         self._extension.show_panel(self._thread().diff(found.A, found.B).panel())
+
+    def plot(self, words: list[str]) -> None:
+        """Plot what was spent, what resuming saved, or how long it took; shown by matplotlib's own means."""
+        what = _Arguments("plot", "WHAT").read(words or ["spending"]).WHAT
+        thread = self._thread()
+        plots: dict[str, Callable[[], object]] = {
+            "spending": thread.plot_spending,
+            "money": lambda: thread.plot_spending(unit="money"),
+            "saved": thread.plot_saved,
+            "recoveries": thread.plot_recoveries,
+        }
+        if what not in plots:
+            raise UsageError(f"{what!r} is no plot\nusage: {USAGES['plot']}")
+        plots[what]()
 
     def fork(self, words: list[str]) -> None:
         """Make a new thread out of the rows so far."""
