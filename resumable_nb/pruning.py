@@ -210,7 +210,8 @@ def _dropped(store: Store, thread_id: str, with_it: Sequence[str]) -> Pruned:
     if open_ones := [str(e.started.key) for e in effects if e.standing in ("in doubt", "running")]:
         raise ThreadError(
             f"Thread {thread_id!r} has effects of which nobody knows whether they happened: {', '.join(open_ones)}. "
-            "Settle them first (`resumable-nb settle`). Nothing was changed"
+            "Settle them first with `resumable-nb settle`; where a process died, open the thread before. Nothing was "
+            "changed"
         )
     left = [name for name in store.family(thread_id) if name not in with_it]
     happened = [e for e in effects if e.standing == "happened"]

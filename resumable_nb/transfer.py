@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resumable_nb.journal import Store
+from resumable_nb.journal.transfer import unpacked
 
 if TYPE_CHECKING:
     import os
@@ -50,4 +51,5 @@ def import_thread(
         TransferDamaged: It is not as it was written.
         StoreTooNew: A newer version wrote it.
     """
-    return Store.open(db).import_thread(Path(file).expanduser(), new_id)[0]
+    with unpacked(Path(file).expanduser()) as checked:
+        return Store.open(db).take_in(checked, new_id)

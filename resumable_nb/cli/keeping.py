@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -34,9 +35,7 @@ def fork(moment: str, new_id: str, db: Path, thread: str | None) -> None:
 
 @cli.command()
 @DB
-@click.option(
-    "--thread", "threads", multiple=True, metavar="ID", envvar="RESUMABLE_NB_THREAD", help="Only in this thread."
-)
+@click.option("--thread", "threads", multiple=True, metavar="ID", help="Only in this thread.  [default: all]")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Merge all checkpoints but the newest N.")
 @click.option(
     "--answers-before",
@@ -73,7 +72,7 @@ def prune(
 
     pruned = prune_store(
         db,
-        thread=threads or None,
+        thread=threads or os.environ.get("RESUMABLE_NB_THREAD") or None,
         keep=keep,
         answers_before=answers_before,
         drop=drop,

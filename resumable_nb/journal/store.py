@@ -197,29 +197,26 @@ class Store:
         with self._lease.closed(), self._translated():
             return transfer.export(self.path, thread_id, file)
 
-    def import_thread(self, file: Path, new_id: str | None = None) -> tuple[str, str | None]:
-        """Take the thread in a file in, in one INSERT; gives its name, and the thread here that it is a copy of.
+    def take_in(self, unpacked: transfer.Unpacked, new_id: str | None = None) -> str:
+        """Take the thread of a file that was checked in, in one INSERT; gives its name.
 
-        As a copy it is a fork: what was paid is counted there, and what is open there is not open twice. Without one,
-        what waits goes on waiting here.
+        Where the store has the thread or one of its family, it comes in as a fork: what was paid is counted there, and
+        what is open there is not open twice. Else what waits goes on waiting here.
 
         Raises:
-            UsageError: it is no file of ours, or there is a thread of that name.
-            TransferDamaged: it is not as it was written.
-            StoreTooNew: a newer version wrote it.
+            UsageError: there is a thread of that name.
         """
-        with transfer.unpacked(file) as (parquet, manifest), self._lease.using() as con:
-            name = new_id or str(manifest["thread"])
-            past.check_name(name)
+        name = new_id or unpacked.thread_id
+        past.check_name(name)
+        with self._lease.using() as con:
             if past.read(con, name, self.path).head:
                 raise UsageError(f"{self.path} has a thread {name!r} already. Give this one another name: --as NEW")
-            origin = transfer.origin(con, parquet, str(manifest["thread"]))
-            statement = transfer.import_statement(parquet, name, manifest, datetime.now(UTC), origin=origin)
+            statement = transfer.import_statement(con, unpacked, name, datetime.now(UTC))
             passing("journal.append.before")
             self._lease.insert(con, *statement)
             passing("journal.append.after")
             self._lease.acknowledge(past.read(con, name, self.path).head)
-        return name, origin
+        return name
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

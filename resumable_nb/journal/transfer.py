@@ -14,7 +14,7 @@ import zipfile
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
@@ -122,9 +122,26 @@ def _digest(path: Path) -> str:
 
 
 # ------------------------------------------------------------------------------------------ in
+class Unpacked(NamedTuple):
+    """An exported thread that was checked from end to end.
+
+    Attributes:
+        parquet: its rows.
+        manifest: what the file says of itself.
+    """
+
+    parquet: Path
+    manifest: dict[str, Any]
+
+    @property
+    def thread_id(self) -> str:
+        """What the thread was called."""
+        return str(self.manifest["thread"])
+
+
 @contextmanager
-def unpacked(file: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The rows of an exported thread as a Parquet file that was checked from end to end, and the manifest.
+def unpacked(file: Path) -> Iterator[Unpacked]:
+    """Check an exported thread from end to end, and unpack it for as long as it is needed.
 
     Raises:
         UsageError: there is no such file, or it is none of ours.
@@ -141,7 +158,7 @@ def unpacked(file: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         except duckdb.Error as error:
             words = str(error).partition("\n")[0]
             raise TransferDamaged(f"The rows in {file} cannot be read: {words}. Nothing was imported") from error
-        yield parquet, manifest
+        yield Unpacked(parquet, manifest)
 
 
 def _unpack(file: Path, parquet: Path) -> dict[str, Any]:
@@ -225,28 +242,17 @@ def _source(parquet: Path) -> str:
     return f"read_parquet('{sealing.quoted(parquet)}', hive_partitioning = false)"
 
 
-def origin(con: duckdb.DuckDBPyConnection, parquet: Path, thread_id: str) -> str | None:
-    """The thread of the store that began as the one in the file did, best the one of that name; None without any."""
-    found = con.execute(_FAMILY.format(source=_source(parquet)), [thread_id]).fetchone()
-    return str(found[0]) if found else None
-
-
 def import_statement(
-    parquet: Path, thread_id: str, manifest: dict[str, Any], ts: datetime, *, origin: str | None
+    con: duckdb.DuckDBPyConnection, unpacked: Unpacked, new_id: str, ts: datetime
 ) -> tuple[str, dict[str, object]]:
-    """The one INSERT that puts the rows of a file into a store, and its parameters.
-
-    Args:
-        parquet: the rows.
-        thread_id: what the thread is called from now on.
-        manifest: what the file says of itself.
-        ts: the time.
-        origin: the thread that it is a copy of, if the store has that.
-    """
+    """The one INSERT that puts the rows of a file into a store as a thread `new_id`, and its parameters."""
+    parquet, manifest = unpacked
     facts = {name: manifest.get(name) for name in ("thread", "rows", "sha256", "exported_at", "store_id")}
     about = {name: value for name, value in facts.items() if isinstance(value, str | int)}
     source = f"SELECT {_IN} FROM {_source(parquet)}"
-    if origin is None:
-        return past.copy_statement(source, manifest["rows"], thread_id, ts, phase="imported", about=about)
-    forked = {"from": origin, "seq": manifest["rows"], "imported": about}
-    return past.copy_statement(source, manifest["rows"], thread_id, ts, phase="forked", about=forked)
+    # the thread here that began as this one did, best the one of its name
+    family = con.execute(_FAMILY.format(source=_source(parquet)), [unpacked.thread_id]).fetchone()
+    if family is None:
+        return past.copy_statement(source, manifest["rows"], new_id, ts, phase="imported", about=about)
+    forked = {"from": str(family[0]), "seq": manifest["rows"], "imported": about}
+    return past.copy_statement(source, manifest["rows"], new_id, ts, phase="forked", about=forked)

@@ -159,7 +159,10 @@ def test_a_file_that_was_changed_is_refused(
     bad = repacked(file, change)
     with pytest.raises(error, match=words):
         resumable_nb.import_thread(bad, db=db, new_id="new")
+    with pytest.raises(error, match=words):
+        resumable_nb.import_thread(bad, db=file.with_name("new.duckdb"))
     assert Store.open(db).threads() == ["t"]
+    assert not file.with_name("new.duckdb").exists()
     assert not (file.parent.parent / "evil").exists()
 
 
