@@ -103,6 +103,8 @@ def duration(ms: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
+DIGEST_LENGTH = 32
+"""Of what every checkpoint row tells of its run: 128 bits tell runs apart, and what is random is not compressed."""
 _NO_CODE: dict[str, Any] = {"loads": {}, "bound": [], "writes": [], "modules": [], "stars": [], "defers": {}}
 
 
@@ -118,7 +120,7 @@ def _whole(stored: dict[str, Any] | str) -> Facts:
 def fingerprint_of(code: str, before: Mapping[str, Facts | None]) -> str:
     """The key of a run: code, and the names that it needed, by type and value."""
     parts = [code, *(f"{name}={facts.digest if facts else '-'}" for name, facts in sorted(before.items()))]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:DIGEST_LENGTH]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from resumable_nb import differences
 from resumable_nb.asking import closing
+from resumable_nb.cells import DIGEST_LENGTH
 from resumable_nb.fingerprint import Facts
 from resumable_nb.journal import Row
 from resumable_nb.terminal import counted
@@ -23,7 +24,7 @@ AT_MOST = 2
 
 def state_facts(image: Image) -> Facts:
     """The state as a name like others: by the digest of its image."""
-    return Facts(digest=image.digest)
+    return Facts(digest=image.digest[:DIGEST_LENGTH])
 
 
 def checkpoint_row(cell: Cell, origin: str, parent: int, changes: str | None, **columns: Any) -> Row:

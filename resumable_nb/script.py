@@ -211,7 +211,7 @@ class Script:
                 key=run.key,
                 ref_seq=run.started_seq,
                 run_seq=run.started_seq,
-                duration_ms=(time.monotonic() - run.began) * 1e3,
+                duration_ms=round((time.monotonic() - run.began) * 1e3, 3),
                 response=encoded.text if result is not None and not encoded.failed else None,
                 body=random,
                 data=record.to_json(),

@@ -540,7 +540,7 @@ class Kernel:
             key=run.key,
             ref_seq=run.started_seq,
             run_seq=run.started_seq,
-            duration_ms=(time.monotonic() - run.began) * 1e3,
+            duration_ms=round((time.monotonic() - run.began) * 1e3, 3),
             response=encoded.text if kept_names else None,
             body=random,
             data=record.to_json(),

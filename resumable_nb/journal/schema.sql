@@ -37,10 +37,10 @@ CREATE TABLE journal (
     gen_ai_usage_input_tokens      BIGINT,
     gen_ai_usage_output_tokens     BIGINT,
     gen_ai                         JSON,
-    changes                        JSON,
+    changes                        JSON        USING COMPRESSION zstd,
     request                        JSON,
     response                       JSON,
-    data                           JSON,
+    data                           JSON        USING COMPRESSION zstd,
     body                           BLOB,
     writer                         VARCHAR,
     PRIMARY KEY (thread_id, seq)
