@@ -19,7 +19,8 @@ WITH waits AS (
 e AS (
     SELECT s.thread_id, s.seq, arg_max(d.phase, d.seq) AS phase
     FROM journal s LEFT JOIN journal d ON d.thread_id = s.thread_id AND d.ref_seq = s.seq AND d.kind = 'effect'
-    WHERE s.kind = 'effect' AND s.phase = 'started' GROUP BY 1, 2),
+    WHERE s.kind = 'effect' AND s.phase = 'started' GROUP BY s.thread_id, s.seq, s.key
+    QUALIFY s.seq = max(s.seq) OVER (PARTITION BY s.thread_id, s.key)),
 doubts AS (
     SELECT thread_id, count(*) FILTER (phase = 'lost') AS lost, count(*) FILTER (phase IS NULL) AS running
     FROM e GROUP BY 1),

@@ -200,7 +200,16 @@ class _Fold:
 
     def _run_of(self, seq: int, at: float, end: float | None, how: str, row: _Row, **more: Any) -> Json:
         session = list(self.sessions).index(row.session_id) if row.session_id in self.sessions else None
-        made: Json = {"seq": seq, "at": at, "end": end, "how": how, "session": session, "calls": [], "count": 0}
+        made: Json = {
+            "seq": seq,
+            "at": at,
+            "end": end,
+            "how": how,
+            "session": session,
+            "calls": [],
+            "count": 0,
+            "effects": 0,
+        }
         return made | {"input": 0, "output": 0, "replayed": 0, "progress": 0} | more
 
     def _step(self, row: _Row) -> None:
@@ -250,7 +259,7 @@ class _Fold:
         if run["how"] in ("running", "ran"):
             answered = int((row.data.get("spent") or {}).get("calls", 0))
             run["replayed"] = max(answered - run.get("_answered", 0), 0)
-            run["how"] = "replayed" if run["replayed"] and not run["count"] else "ran"
+            run["how"] = "replayed" if run["replayed"] and not run["count"] + run["effects"] else "ran"
         run["changed"] = changed[:20]
 
     def _rename(self, was: list[str | None], row: _Row) -> None:
@@ -305,8 +314,13 @@ class _Fold:
     _call = _llm
 
     def _effect(self, row: _Row) -> None:
-        lane, _ = self._inside(row)
+        lane, run = self._inside(row)
         if row.phase == "started":
+            if run is not None:
+                run["effects"] += 1
+            for before in lane.effects:  # of one effect, the newest attempt counts
+                if before["key"] == row.key and before["stands"] == "in doubt":
+                    before["stands"] = "done again"
             effect = {"seq": row.seq, "name": row.name, "key": row.key, "at": row.at, "stands": "running"}
             self._effects[row.seq] = effect
             lane.effects.append(effect)

@@ -150,7 +150,7 @@ class Timeline {
     this.tip = h('div', { class: 'rnb-tip', role: 'tooltip', hidden: true });
     const titles = ['step', this.axis, 'tokens', 'cost', 'time'];
     this.titles = h('div', { class: 'rnb-row rnb-titles' }, titles.map((title, i) => h('div', { class: `rnb-c${i}` }, title)));
-    this.root = h('div', { class: 'rnb', 'data-lm-suppress-shortcuts': 'true' }, this.head, this.note, this.map, this.titles, this.scroller, this.detail, this.tip);
+    this.root = h('div', { class: 'rnb', 'data-lm-suppress-shortcuts': 'true' }, this.head, this.note, this.map, this.titles, this.scroller, legend(), this.detail, this.tip);
     this.root.addEventListener('pointerover', e => this.onHover(e));
     this.root.addEventListener('pointerleave', () => { this.tip.hidden = true; });
     root.replaceChildren(this.root);
@@ -505,7 +505,7 @@ class Timeline {
 
   async seenNode(row, run) {
     const until = run.of ?? run.checkpoint ?? Infinity;
-    const runs = row.runs.filter(one => one.count && one.seq <= Math.max(run.seq, until === Infinity ? 0 : until)).map(one => one.seq);
+    const runs = row.runs.filter(one => one.count + one.effects && one.seq <= Math.max(run.seq, until === Infinity ? 0 : until)).map(one => one.seq);
     if (!runs.length) return h('p', { class: 'rnb-quiet' }, 'This step asked nothing.');
     const found = await this.source.ask('exchanges', { runs });
     const first = found.calls.find(call => call.kind === 'llm') || found.calls[0];
@@ -535,6 +535,12 @@ class Timeline {
     this.detail.querySelector('.rnb-title').after(form);
     name.focus(); name.select();
   }
+}
+
+function legend() {
+  const marks = [['rnb-run rnb-how-ran', 'ran'], ['rnb-call rnb-llm', 'LLM call'], ['rnb-call', 'other call'], ['rnb-run rnb-how-replayed', 'replayed'], ['rnb-run rnb-point', 'skipped'],
+    ['rnb-run rnb-how-failed', 'failed or lost'], ['rnb-wait', 'waited for a person'], ['rnb-effect', 'effect']];
+  return h('p', { class: 'rnb-legend', 'aria-hidden': 'true' }, marks.map(([kind, name]) => h('span', {}, h('i', { class: kind }), name)));
 }
 
 const checkpointOf = run => run.checkpoint ?? run.of;
@@ -591,7 +597,7 @@ export function mountPage(root, { picture, changes, calls, left }) {
     ask: async (what, { runs }) => {
       if (what === 'changes') return { changes };
       const wanted = new Set(runs), found = calls.filter(call => wanted.has(call.run));
-      const known = picture.rows.flatMap(row => row.runs).filter(run => wanted.has(run.seq)).reduce((sum, run) => sum + run.count, 0);
+      const known = picture.rows.flatMap(row => row.runs).filter(run => wanted.has(run.seq)).reduce((sum, run) => sum + run.count + run.effects, 0);
       return { calls: found, left: Math.max(known - found.length, 0) };
     },
     cut: (count, what) => `${counted(count, what)} of this step ${count === 1 ? 'is' : 'are'} not in this file, which holds only so much: the newest ${number(calls.length)} calls. Open the thread in a notebook to see all.`,

@@ -207,3 +207,18 @@ def test_the_list_of_threads_tells_what_waits_and_who_works(db: Path, tmp_path: 
     assert (live["waiting"], live["gates"], live["doubt"], live["open"]) == (1, ["s"], 0, "yes")
     assert f"process {os.getpid()} " in live["who"]
     assert (closed["doubt"], closed["open"]) == (1, "no")
+
+
+def test_an_effect_that_was_done_again_is_in_doubt_no_more(tmp_path: Path) -> None:
+    """Of several attempts at one effect, the newest says how it stands: in the picture and in the list."""
+    store = Store.open(tmp_path / "t.duckdb")
+    session = store.open_session("t", about={})
+    about = {"kind": "effect", "step": "s", "cell_id": "c", "name": "send", "key": "send-lab"}
+    session.append(Row(phase="started", **about), Row(phase="lost", ref_seq=-1, **about))
+    doubt = overview(store)[0]["doubt"]
+    session.append(Row(phase="started", **about), Row(phase="done", ref_seq=-1, **about))
+    drawn = picture(store, "t")
+
+    assert doubt == 1
+    assert [effect["stands"] for effect in row(drawn, "s")["effects"]] == ["done again", "happened"]
+    assert drawn["totals"]["doubt"] == overview(store)[0]["doubt"] == 0
