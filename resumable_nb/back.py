@@ -59,7 +59,7 @@ def find(thread: Thread, what: str, run: int | None = None) -> Target:
     """
     fold, made = thread.fold, _made_by_running(thread.fold)
     runs = [row for row in made if row.step == what]
-    if runs:
+    if runs and (run is not None or not what.isdecimal()):
         return _run(what, runs, run)
     if run is not None:
         raise no_step(fold, thread.thread_id, what)

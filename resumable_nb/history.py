@@ -76,14 +76,7 @@ def find(fold: Fold, thread_id: str, moment: Moment, *, head: int = 0) -> int:
         ThreadNotFound: there is no such row or step, or it has never ended.
     """
     if isinstance(moment, str):
-        runs = finished_runs(fold, moment)
-        if runs:
-            current = [row.seq for row in runs if row.seq in fold.chain_set]
-            return max(current or [row.seq for row in runs])
-        try:
-            moment = {NEWEST: -1, START: fold.root}.get(moment) or int(moment)
-        except ValueError:
-            raise _no_such_step(fold, thread_id, str(moment)) from None
+        moment = _number(fold, thread_id, moment)
     if moment < 0:
         if -moment > len(fold.chain):
             raise ThreadNotFound(
@@ -96,6 +89,19 @@ def find(fold: Fold, thread_id: str, moment: Moment, *, head: int = 0) -> int:
             "`resumable-nb history`."
         )
     return moment
+
+
+def _number(fold: Fold, thread_id: str, words: str) -> int:
+    """What a person writes as a number: a row, or, below 0, a count back in the lineage."""
+    if words.removeprefix("-").isdecimal():
+        return int(words)
+    if runs := finished_runs(fold, words):
+        current = [row.seq for row in runs if row.seq in fold.chain_set]
+        return max(current or [row.seq for row in runs])
+    found = {NEWEST: -1, START: fold.root}.get(words)
+    if not found:
+        raise _no_such_step(fold, thread_id, words)
+    return found
 
 
 def _no_such_step(fold: Fold, thread_id: str, name: str) -> ThreadNotFound:

@@ -96,6 +96,12 @@ USAGES = {
     "close": "%resumable close",
 }
 OPEN_OPTIONS = ("--db", "--query", "--state", "--continue", "--take-over")
+PLOTS: dict[str, Callable[[Thread], object]] = {
+    "spending": lambda thread: thread.plot_spending(),
+    "money": lambda thread: thread.plot_spending(unit="money"),
+    "saved": lambda thread: thread.plot_saved(),
+    "recoveries": lambda thread: thread.plot_recoveries(),
+}
 STEP_OPTIONS = ("--approve", "--fresh")
 
 
@@ -237,15 +243,9 @@ class Commands:
         """Plot what was spent, what resuming saved, or how long it took; shown by matplotlib's own means."""
         what = _Arguments("plot", "WHAT").read(words or ["spending"]).WHAT
         thread = self._thread()
-        plots: dict[str, Callable[[], object]] = {
-            "spending": thread.plot_spending,
-            "money": lambda: thread.plot_spending(unit="money"),
-            "saved": thread.plot_saved,
-            "recoveries": thread.plot_recoveries,
-        }
-        if what not in plots:
+        if what not in PLOTS:
             raise UsageError(f"{what!r} is no plot\nusage: {USAGES['plot']}")
-        plots[what]()
+        PLOTS[what](thread)
 
     def fork(self, words: list[str]) -> None:
         """Make a new thread out of the rows so far."""
@@ -360,9 +360,13 @@ class Commands:
             before.pop()
         if event.command == "%%resumable":
             return [*([] if before else self._step_names()), *STEP_OPTIONS]
-        if not before:
-            return list(USAGES)
+        return self._after(before) if before else list(USAGES)
+
+    def _after(self, before: list[str]) -> list[str]:
+        """What may follow these words."""
         match before:
+            case ["plot"]:
+                return list(PLOTS)
             case ["fresh" | "back" | "diff" | "fork"] | ["diff", _]:
                 return self._step_names()
             case ["approve" | "reject"]:
