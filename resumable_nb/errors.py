@@ -43,6 +43,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from resumable_nb.asking import Question
     from resumable_nb.gates import Answer
     from resumable_nb.receipts import Doubt
@@ -256,3 +258,19 @@ class Paused(_OneBlock):
 
 class Blocked(Paused):
     """The step cannot go on, and no decision would help: it has failed. The message says what to do."""
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors inside a group, however nested; an error that is no group is its own leaf."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def main_error(error: BaseException) -> BaseException:
+    """The one that counts: a pause before all else, then the only one of a group, else the group."""
+    found = list(leaves(error))
+    paused = next((leaf for leaf in found if isinstance(leaf, Paused)), None)
+    return paused or (found[0] if len(found) == 1 else error)

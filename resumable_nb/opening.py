@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from resumable_nb.errors import UsageError, ValueNotLoadable
-from resumable_nb.script import Script
+from resumable_nb.script import Script, tell_pauses
 from resumable_nb.state import ResearchState, State
 from resumable_nb.step import Kernel
 from resumable_nb.thread import Thread, connect
@@ -57,6 +58,8 @@ def open(  # noqa: A001 - the public name is `resumable_nb.open`
     if start not in ("first", "newest"):
         raise UsageError(f"start={start!r}: expected 'first' or 'newest'.")
     thread_id, db = _where(thread_id, db)
+    if not hasattr(builtins, "__IPYTHON__"):
+        tell_pauses()
     thread = connect(thread_id, db=db, state=state, take_over=take_over)
     try:
         fold = thread.fold

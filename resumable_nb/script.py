@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import json
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,18 +14,41 @@ from typing import TYPE_CHECKING, Any
 from resumable_nb import failpoints, fingerprint, scope, values
 from resumable_nb.cells import STATE, Cell, Record
 from resumable_nb.commit import checkpoint_row, failed_again, report, rows_to, state_facts, take_notices
-from resumable_nb.errors import StepError, UsageError
+from resumable_nb.errors import Blocked, Paused, StepError, UsageError, main_error
 from resumable_nb.fingerprint import Code, Facts
 from resumable_nb.resuming import before_skip
 from resumable_nb.scope import Run, Scope
+from resumable_nb.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import TracebackType
 
     from resumable_nb.state import Image, State
     from resumable_nb.thread import Thread
 
 _RESULT = "result"
+
+
+@functools.cache
+def tell_pauses() -> None:
+    """Have a script that waits for a person end with what it waits for and exit code 3, as `resumable-nb run` does.
+
+    Only what nobody caught comes to this hook; all but our own stops goes on to the one that was there before. A
+    console lives on. Where no decision would help, the code is 1.
+    """
+    before = sys.excepthook
+
+    def tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        stop = main_error(error)
+        if not isinstance(stop, Paused):
+            before(kind, error, traceback)
+            return
+        sys.stderr.write(f"{plain(str(stop))}\n")
+        if not hasattr(sys, "ps1"):
+            sys.exit(1 if isinstance(stop, Blocked) else 3)  # Python ends by it, with all that it does at its end
+
+    sys.excepthook = tell
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, cast
 
 from resumable_nb import pictures
 from resumable_nb.calls import approval
-from resumable_nb.errors import Paused, ResumableError, StepError, UsageError
+from resumable_nb.errors import Paused, ResumableError, StepError, UsageError, main_error
 from resumable_nb.notebook import doubt, source
 from resumable_nb.notebook.canvas import Canvas
 from resumable_nb.notebook.capture import Tee
-from resumable_nb.notebook.failures import handle_groups, leave_groups, main_error
+from resumable_nb.notebook.failures import handle_groups, leave_groups
 from resumable_nb.notebook.gate import GateDesk
 from resumable_nb.notebook.interrupts import Wakeup
 from resumable_nb.notebook.order import Notebook, Request

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from resumable_nb.errors import Paused, ResumableError
+from resumable_nb.errors import Paused, ResumableError, leaves, main_error
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _SHOWN = 5
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors inside a group, however nested; an error that is no group is its own leaf."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from leaves(inner)
-    else:
-        yield error
-
-
-def main_error(error: BaseException) -> BaseException:
-    """The one that counts: a pause before all else, then the only one of a group, else the group."""
-    found = list(leaves(error))
-    paused = next((leaf for leaf in found if isinstance(leaf, Paused)), None)
-    return paused or (found[0] if len(found) == 1 else error)
 
 
 def handle_groups(shell: InteractiveShell) -> bool:
