@@ -14,6 +14,7 @@ import pytest
 from resumable_nb.errors import QueryRefused, StoreError, StoreUntrusted
 from resumable_nb.journal import Row, Session, Store
 from tests.journal.others import Other, run
+from tests.support.sealed import KEY, crypto
 
 SECRETS = "/etc/hostname"
 REFUSED = {
@@ -347,3 +348,23 @@ def test_a_forked_child_asks_too(store: Store, session: Session) -> None:
     store.close()
 
     assert run(FORKS, store.path) == [2, 0]
+
+
+def test_the_key_cannot_be_asked_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an encrypted store, no catalog, setting, plan or error tells the key that it was attached with."""
+    crypto(monkeypatch)
+    monkeypatch.setenv("RESUMABLE_NB_KEY", KEY)
+    store = Store.open(path)
+    store.open_session("t", about={}).close()
+    asked = [
+        "FROM duckdb_databases()",
+        "FROM duckdb_settings()",
+        "SELECT current_query()",
+        "EXPLAIN ANALYZE FROM journal",
+    ]
+
+    told = [str(store.rows(query)) for query in asked]
+    with pytest.raises(QueryRefused) as refused:
+        store.rows("SELECT * FROM read_blob('key')")
+    assert not any(KEY in text for text in [*told, str(refused.value)])
+    assert store.rows("SELECT last_seq FROM threads")[1] == [(3,)]
