@@ -65,15 +65,23 @@ class Pruning:
         return bool(self.threads)
 
     def __str__(self) -> str:
+        return f"{self.going()}\n{self.outcome()}" if self.threads else self.outcome()
+
+    def going(self) -> str:
+        """What goes and what stays."""
+        lines = [line for thread in self.threads for line in thread.lines()]
+        content, before = _size(sum(t.freed.size_bytes for t in self.threads)), _size(self.size_bytes[0])
+        return "\n".join([*lines, f"{content} of content, of a file of {before}"])
+
+    def outcome(self) -> str:
+        """Whether it was done."""
         if not self.threads:
             return f"There is nothing to prune in {self.path}."
-        lines = [line for thread in self.threads for line in thread.lines()]
-        before, after = (_size(n) for n in self.size_bytes)
         if not self.is_done:
-            content = _size(sum(t.freed.size_bytes for t in self.threads))
-            return "\n".join([*lines, f"{content} of content would go, of a file of {before}. Nothing was changed."])
+            return "Nothing was changed."
+        before, after = (_size(n) for n in self.size_bytes)
         kept = f"the old file is kept as {self.backup.name}" if self.backup else "the old file is gone"
-        return "\n".join([*lines, f"Done: {self.path.name} has {after}, and had {before}; {kept}."])
+        return f"Done: {self.path.name} has {after}, and had {before}; {kept}."
 
 
 @dataclass(frozen=True)
@@ -102,22 +110,22 @@ class Pruned:
         """For a person."""
         name, freed = plain(self.change.thread_id), self.freed
         if self.change.is_dropped:
-            return [f"thread {name}: all {counted(freed.rows, 'row')} go, {self.stays}"]
+            return [f"thread {name}: to go as a whole, {counted(freed.rows, 'row')} {self.stays}"]
         lines = [f"thread {name}:"]
         if self.checkpoints:
             lines.append(
-                f"  {counted(self.checkpoints, 'checkpoint')} go, {self.left} stay; states before row {self.oldest} "
-                "cannot be seen any more"
+                f"  checkpoints: {self.checkpoints:,} to go, {self.left:,} to stay; states before row {self.oldest} "
+                "cannot be seen then"
             )
         if free := [name for name in self.again if name not in self.asked_anew]:
             lines.append(f"  not done any more, to be run again on their recorded answers: {_names(free)}")
         if freed.answers:
             tokens = counted(freed.input_tokens + freed.output_tokens, "token")
-            lines.append(f"  the contents of {counted(freed.answers, 'answer')} go ({tokens} were billed for them)")
+            lines.append(f"  contents of answers: {freed.answers:,} to go ({tokens} were billed for them)")
         if self.asked_anew:
             lines.append(f"  not done, and without these answers to be asked and paid anew: {_names(self.asked_anew)}")
         if freed.values:
-            lines.append(f"  {counted(freed.values, 'large value')} go that nothing refers to any more")
+            lines.append(f"  large values: {freed.values:,} to go that nothing refers to then")
         return [*lines, f"  kept: {self.stays}, and what every call was billed for"]
 
 
@@ -250,7 +258,7 @@ def _planned(store: Store, thread_id: str, keep: int | None, cutoff: datetime | 
         Freed(),
         checkpoints=len(gone),
         left=len(merging.kept),
-        oldest=min((seq for seq in merging.kept if seq > merging.last_gone), default=0),
+        oldest=merging.oldest,
         again=tuple(n for n in again if n),
         asked_anew=tuple(n for n in loses if n and (n not in standing or n in again)),
         stays=", ".join(part for part in kept if not part.startswith("0 ")) or "the newest state",
@@ -264,7 +272,8 @@ class _Merging:
         kept: those that stay: the newest; the start; where notebooks and unfinished runs start from; and the runs whose
             record a kept checkpoint takes up.
         gone: the others.
-        last_gone: the newest of these. All states after it are left.
+        last_gone: the newest of these.
+        oldest: the first that is kept after it. All states from there on are left.
     """
 
     def __init__(self, fold: Fold, rows: list[Row], keep: int | None, stamp: str) -> None:
@@ -282,6 +291,7 @@ class _Merging:
                 todo.append(source)
         self.gone = self._by_seq.keys() - self.kept
         self.last_gone = max([*self.gone, *fold.pruned], default=0)
+        self.oldest = min((seq for seq in self.kept if seq > self.last_gone), default=0)
 
     def edits(self) -> list[Edit]:
         """The rows that change."""
@@ -310,11 +320,11 @@ class _Merging:
         """Progress goes with the states before it; but that of a run which has not ended is what it will go on from."""
         if row.run_seq in self._unfinished:
             return None
-        if row.seq < self.last_gone:
+        if row.seq < self.oldest:
             return _edited(row, changes=None, parent_seq=None, with_values=True)
         if row.parent_seq not in self.gone:
             return None
-        run = [seq for seq in self._fold.progress_of(row.run_seq or 0) if seq > self.last_gone]
+        run = [seq for seq in self._fold.progress_of(row.run_seq or 0) if seq > self.oldest]
         if row.seq == run[0]:
             return self._rebased(row)
         return _edited(row, parent_seq=self._nearest(row.parent_seq), with_values=True)

@@ -65,10 +65,8 @@ def prune(
     from resumable_nb.pruning import prune as prune_store
 
     def agreed(plan: Pruning) -> bool:
-        if yes:
-            return True
-        click.echo(str(plan))
-        return sys.stdin.isatty() and click.confirm("Do this?")
+        click.echo(plan.going())
+        return yes or (sys.stdin.isatty() and click.confirm("Do this?"))
 
     pruned = prune_store(
         db,
@@ -80,10 +78,8 @@ def prune(
         backup=backup,
         take_over=take_over,
     )
-    if pruned.is_done or not pruned:
-        click.echo(str(pruned))
-    elif not sys.stdin.isatty():
-        click.echo("To do this, add --yes.")
+    to_do = "" if pruned.is_done or not pruned or sys.stdin.isatty() else " To do this, add --yes."
+    click.echo(pruned.outcome() + to_do)
 
 
 @cli.command()

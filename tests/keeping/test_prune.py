@@ -50,8 +50,8 @@ def test_without_yes_nothing_is_changed_and_all_of_it_is_said(db: Path) -> None:
 
     assert not plan.is_done
     assert rows_of(db) == before
-    assert "6 checkpoints go" in str(plan)
-    assert "the contents of 8 answers go" in str(plan)
+    assert "checkpoints: 6 to go, 4 to stay" in str(plan)
+    assert "contents of answers: 8 to go" in str(plan)
     assert "paid anew: `s0`" in str(plan)
     assert "kept: 1 receipt, 1 open question" in str(plan)
     assert "Nothing was changed" in str(plan)
@@ -253,7 +253,7 @@ def test_the_command_says_what_would_go_and_asks(db: Path, tmp_path: Path) -> No
     """Without --yes and a terminal it only tells; with --backup the old file is kept and opens."""
     run = CliRunner().invoke
     told = run(cli, ["prune", "--db", str(db), "--keep", "2"])
-    assert "checkpoints go" in told.output
+    assert "checkpoints: 7 to go" in told.output
     assert "add --yes" in told.output
     before = rows_of(db)
     done = run(cli, ["prune", "--db", str(db), "--keep", "2", "--yes", "--backup"])
