@@ -108,7 +108,7 @@ def ask(
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
             measured = Measured(question.model)
-            return question.judge(measured.answered(_sent(send, asked, question)))
+            return question.judge(measured.answered(_sent(send, asked, question, stream=bool(stream))))
     raise question.rejection()
 
 
@@ -151,7 +151,7 @@ async def aask(
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
             measured = Measured(question.model)
-            return question.judge(measured.answered(await _sent_async(send, asked, question)))
+            return question.judge(measured.answered(await _sent_async(send, asked, question, stream=bool(stream))))
     raise question.rejection()
 
 
@@ -171,12 +171,12 @@ def context_message() -> dict[str, str]:
 
 
 # ---------------------------------------------------------------- sending
-def _sent(send: Callable[[Any, dict[str, Any]], Reply], client: Any, question: Question) -> Reply:
+def _sent(send: Callable[[Any, dict[str, Any]], Reply], client: Any, question: Question, *, stream: bool) -> Reply:
     """The answer, asked for in words that the server takes."""
     import openai
 
     while True:
-        request = question.request()
+        request = question.request(stream=stream)
         try:
             return send(client, request)
         except openai.APIStatusError as error:
@@ -185,12 +185,12 @@ def _sent(send: Callable[[Any, dict[str, Any]], Reply], client: Any, question: Q
 
 
 async def _sent_async(
-    send: Callable[[Any, dict[str, Any]], Awaitable[Reply]], client: Any, question: Question
+    send: Callable[[Any, dict[str, Any]], Awaitable[Reply]], client: Any, question: Question, *, stream: bool
 ) -> Reply:
     import openai
 
     while True:
-        request = question.request()
+        request = question.request(stream=stream)
         try:
             return await send(client, request)
         except openai.APIStatusError as error:
@@ -207,7 +207,7 @@ async def _whole_async(client: Any, request: dict[str, Any]) -> Reply:
 
 
 def _streamed(client: Any, request: dict[str, Any], *, stream: Stream) -> Reply:
-    raw = client.chat.completions.with_raw_response.create(**_streaming(request))
+    raw = client.chat.completions.with_raw_response.create(**request)
     heard = _Heard(stream, recorded_ms=_recorded_ms(raw))
     with raw.parse() as chunks, _noting():
         for chunk in chunks:
@@ -216,7 +216,7 @@ def _streamed(client: Any, request: dict[str, Any], *, stream: Stream) -> Reply:
 
 
 async def _streamed_async(client: Any, request: dict[str, Any], *, stream: Stream) -> Reply:
-    raw = await client.chat.completions.with_raw_response.create(**_streaming(request))
+    raw = await client.chat.completions.with_raw_response.create(**request)
     heard = _Heard(stream, recorded_ms=_recorded_ms(raw))
     async with raw.parse() as chunks:
         with _noting():
@@ -244,11 +244,6 @@ def _anew(stream: Stream) -> dict[str, Any]:
     return {"retry": broken, "stop": tenacity.stop_after_attempt(attempts), "reraise": True}
 
 
-def _streaming(request: dict[str, Any]) -> dict[str, Any]:
-    """With the tokens told at the end: a stream that nobody asks for them costs the accounts its numbers."""
-    return {"stream_options": {"include_usage": True}, **request, "stream": True}
-
-
 def _reply(raw: Any) -> Reply:
     answer = raw.parse()
     if not answer.choices:
@@ -262,7 +257,7 @@ def _reply(raw: Any) -> Reply:
         _recorded_ms(raw),
         *_tokens(answer.usage),
         called=_called(message.tool_calls),
-        thought=getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or "",
+        thought=_thought(message),
     )
 
 
@@ -276,7 +271,13 @@ def _text_of(content: Any) -> str:
 
 def _called(calls: Any) -> str:
     """The first tool that was called; "" for none."""
-    return next((call.function.name for call in calls or () if getattr(call, "function", None)), "")
+    functions = (getattr(call, "function", None) for call in calls or ())
+    return next((function.name for function in functions if function and function.name), "")
+
+
+def _thought(said: Any) -> str:
+    """What vLLM, Ollama and DeepSeek keep apart from the text, under one of two names."""
+    return getattr(said, "reasoning_content", None) or getattr(said, "reasoning", None) or ""
 
 
 def _recorded_ms(raw: Any) -> float | None:
@@ -297,25 +298,37 @@ class _Heard:
         self._usage: openai.types.CompletionUsage | None = None
         self._pieces: list[str] = []
         self._refusal: list[str] = []
+        self._thoughts: list[str] = []
+        self._called = ""
         self._finish_reason: str | None = None
         self._say("")
 
     def take(self, chunk: openai.types.chat.ChatCompletionChunk) -> None:
         """One more chunk."""
         self._usage = chunk.usage or self._usage
-        for choice in chunk.choices[:1]:
+        for choice in (chunk.choices or [])[:1]:
             self._finish_reason = choice.finish_reason or self._finish_reason
             self._refusal += [choice.delta.refusal] if choice.delta.refusal else []
-            if choice.delta.content:
-                self._pieces.append(choice.delta.content)
-                self._say(choice.delta.content)
+            self._thoughts.append(_thought(choice.delta))
+            self._called = self._called or _called(choice.delta.tool_calls)
+            if text := _text_of(choice.delta.content):
+                self._pieces.append(text)
+                self._say(text)
 
     def reply(self) -> Reply:
         """The whole."""
         if self._prints:
             self._say("\n")
         refusal = "".join(self._refusal) or None
-        return Reply("".join(self._pieces), self._finish_reason, refusal, self._recorded_ms, *_tokens(self._usage))
+        return Reply(
+            "".join(self._pieces),
+            self._finish_reason,
+            refusal,
+            self._recorded_ms,
+            *_tokens(self._usage),
+            called=self._called,
+            thought="".join(self._thoughts),
+        )
 
 
 # ---------------------------------------------------------------- clients

@@ -1,9 +1,10 @@
 """What servers that speak OpenAI's protocol do not take, learned from how they refuse it.
 
 A server may refuse a JSON schema (DeepSeek, Groq: "This response_format type is unavailable now"; vLLM: "features not
-supported by xgrammar"; LM Studio, llama.cpp: the schema or its grammar), or one of the two names of the limit of tokens
-(OpenAI's newer models: "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead"). What was
-learned is kept in the thread: requests match by what they ask, so a replay has to ask as the first run did.
+supported by xgrammar"; LM Studio, llama.cpp: the schema or its grammar), one of the two names of the limit of tokens
+(OpenAI's newer models: "'max_tokens' is not supported with this model"; they want `max_completion_tokens`), or to tell
+the tokens of a stream (Mistral, Fireworks: "Extra inputs are not permitted"). What was learned is kept in the thread:
+requests match by what they ask, so a replay has to ask as the first run did.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import openai
 
 _REFUSED_FORM = re.compile(r"response.?format|json.?schema|grammar|guided|structured.?output", re.IGNORECASE)
+_REFUSED_OPTIONS = re.compile(r"stream_options|include_usage")
+_STREAM_OPTIONS = "stream_options"
 _UNKNOWN = re.compile(r"not supported|unsupported|unrecogni[sz]ed|unknown|not permitted|extra", re.IGNORECASE)
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _elsewhere: dict[str, set[str]] = {}  # where no thread is open: for as long as the process lives
@@ -53,6 +56,11 @@ class Dialect:
         """Whether it may be asked with this schema."""
         return self._form not in self._refused
 
+    @property
+    def takes_stream_options(self) -> bool:
+        """Whether a stream may be asked to tell its tokens; else the accounts have none."""
+        return _STREAM_OPTIONS not in self._refused
+
     def limit_name(self, usual: str) -> str:
         """What it calls the limit of tokens."""
         other = _LIMITS[1 - _LIMITS.index(usual)]
@@ -63,6 +71,8 @@ class Dialect:
         told = f"{error.message} {json.dumps(error.body, default=str)}"
         if error.status_code not in (400, 422):
             return False
+        if _STREAM_OPTIONS in request and self.takes_stream_options and _REFUSED_OPTIONS.search(told):
+            return self._keep(_STREAM_OPTIONS)
         limit = next((name for name in _LIMITS if name in request and re.search(rf"\b{name}\b", told)), None)
         if limit and _UNKNOWN.search(told) and not self._refused & set(_LIMITS):
             return self._keep(limit)

@@ -85,8 +85,11 @@ class Question:
         self._unfit: list[Unfit] = []
         self._all_recorded = True
 
-    def request(self) -> dict[str, Any]:
-        """Arguments of `chat.completions.create`. After an answer that did not fit, they say what was wrong with it."""
+    def request(self, *, stream: bool = False) -> dict[str, Any]:
+        """Arguments of `chat.completions.create`. After an answer that did not fit, they say what was wrong with it.
+
+        A stream is asked for its tokens, too: one that nobody asks for them costs the accounts its numbers.
+        """
         prompt = self._wish.prompt
         if self._unfit:
             last = self._unfit[-1]
@@ -98,7 +101,9 @@ class Question:
             prompt += f"\n\n{self._form.instruction}"
         messages = [{"role": "system", "content": self._system}] if self._system else []
         messages += [*self._wish.history, {"role": "user", "content": prompt}]
-        return {"model": self.model, "messages": messages, **form, **self._limits(), **self._wish.options}
+        request = {"model": self.model, "messages": messages, **form, **self._limits(), **self._wish.options}
+        usage = {"stream_options": {"include_usage": True}} if self._dialect.takes_stream_options else {}
+        return {**usage, **request, "stream": True} if stream else request
 
     def refused(self, error: openai.APIStatusError, request: dict[str, Any]) -> bool:
         """Whether an error means that the next request has to say the same in other words.

@@ -8,6 +8,7 @@ vLLM (vllm-project/vllm#16321, #13375, #50948), llama.cpp (ggml-org/llama.cpp#11
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -131,6 +132,19 @@ def test_the_limit_of_tokens_goes_by_the_name_that_the_server_takes(server: Mode
     assert server.asked("Q3") == 2
 
 
+def test_a_stream_is_not_asked_for_its_tokens_where_that_is_refused(server: ModelServer):
+    """As Mistral (openai/openai-agents-python#442) and Fireworks (FlowiseAI/Flowise#2866) do."""
+    detail = [{"type": "extra_forbidden", "loc": ["body", "stream_options", "include_usage"]}]
+    server.script(
+        {"status": 422, "json": {"object": "error", "message": {"detail": detail}}}, {"text": GOOD, "times": 2}
+    )
+
+    assert [ask("Q1", Risk, stream=True), ask("Q2", Risk, stream=True)] == [RISK, RISK]
+    assert server.asked() == 3
+    assert server.last()["body"].keys() >= {"response_format", "stream"}
+    assert "stream_options" not in server.last()["body"]
+
+
 def test_a_server_that_takes_nothing_is_not_asked_for_ever(server: ModelServer):
     """Each way is tried once, then its error is raised."""
     server.script(error(400, "'max_tokens' and response_format are not supported", times=9) | {"times": 9})
@@ -153,12 +167,13 @@ THOUGHTS = [
 ]
 
 
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("text", THOUGHTS)
-def test_an_answer_is_found_behind_thoughts_and_between_words(text: str, server: ModelServer):
+def test_an_answer_is_found_behind_thoughts_and_between_words(text: str, stream: bool, server: ModelServer):
     """Reasoning models whose server leaves their thoughts in the text, fences, words before and after; the last counts."""
     server.script({"text": text})
 
-    assert ask("Q1", Risk, retries=0) == RISK
+    assert ask("Q1", Risk, retries=0, stream=stream) == RISK
 
 
 class Loose(BaseModel):
@@ -200,6 +215,26 @@ def test_content_in_parts_is_read(server: ModelServer):
     server.script(message(content=parts))
 
     assert ask("Q1", Risk, retries=0) == RISK
+
+
+def streamed(*deltas: dict[str, Any], finish_reason: str = "stop") -> dict[str, Any]:
+    choices = [{"index": 0, "delta": delta} for delta in deltas]
+    choices += [{"index": 0, "delta": {}, "finish_reason": finish_reason}]
+    chunks = [{"id": "x", "object": "chat.completion.chunk", "choices": [choice]} for choice in choices]
+    return {"events": [*(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks), "data: [DONE]\n\n"]}
+
+
+def test_a_stream_of_any_shape_is_read(server: ModelServer):
+    """Content in parts, an answer among the reasoning, a tool call, chunks without choices."""
+    parts = [{"content": [{"type": "thinking", "thinking": []}]}, {"content": [{"type": "text", "text": GOOD}]}]
+    pieces = [{"reasoning_content": GOOD[:9], "content": None}, {"reasoning_content": GOOD[9:]}]
+    tool = [{"tool_calls": [{"index": 0, "function": {"name": "close_ticket", "arguments": ""}}]}]
+    tool += [{"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}]
+    server.script(streamed(*parts), streamed(*pieces), streamed(*tool, finish_reason="tool_calls"), {"text": GOOD})
+
+    assert [ask(q, Risk, stream=True, retries=0) for q in ("Q1", "Q2")] == [RISK, RISK]
+    assert ask("Q3", Risk, stream=True) == RISK
+    assert "it called the tool 'close_ticket'" in server.last()["body"]["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
