@@ -26,7 +26,7 @@ doubts AS (
     FROM e GROUP BY 1),
 done AS (
     SELECT thread_id, count(*) FILTER (phase = 'done') AS done,
-           count(*) FILTER (phase NOT IN ('done', 'retired')) AS unfinished FROM steps GROUP BY 1),
+           count(*) FILTER (phase NOT IN ('done', 'retired', 'pruned')) AS unfinished FROM steps GROUP BY 1),
 opened AS (
     SELECT thread_id, arg_max(data, first_seq) AS opener, arg_max(closed_at IS NOT NULL, first_seq) AS closed,
            max(first_seq) AS opened_seq, count(*) AS sessions FROM sessions GROUP BY 1),

@@ -36,9 +36,10 @@ function duration(ms) {
 const HOW = {
   ran: 'ran', replayed: 'replayed from recorded answers', skipped: 'skipped: it was done', 'taken up': 'skipped: an earlier run was taken up',
   failed: 'failed', interrupted: 'interrupted', waiting: 'stopped to wait for a person', lost: 'lost: its process died',
-  running: 'running', edited: 'the state was edited', start: 'the thread starts', migrated: 'the state was migrated', retired: 'answers retired (fresh)'
+  running: 'running', edited: 'the state was edited', start: 'the thread starts', migrated: 'the state was migrated', retired: 'answers retired (fresh)',
+  pruned: 'ran; its checkpoint was pruned'
 };
-const STANDS = { done: '✓', running: '▸', waiting: '⏸', failed: '✕', interrupted: '✕', lost: '✕', 'in doubt': '?', edited: '✎', start: '•', retired: '○', migrated: '↥' };
+const STANDS = { done: '✓', running: '▸', waiting: '⏸', failed: '✕', interrupted: '✕', lost: '✕', 'in doubt': '?', edited: '✎', start: '•', retired: '○', pruned: '○', migrated: '↥' };
 const POINTS = ['skipped', 'taken up', 'retired', 'edited', 'start', 'migrated'];
 
 // ---------------------------------------------------------------- the state, from what checkpoints changed
