@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from resumable_nb.collecting import collecting_later
 from resumable_nb.errors import UsageError, ValueNotLoadable
 from resumable_nb.script import Script, tell_pauses
 from resumable_nb.state import ResearchState, State
@@ -24,6 +25,7 @@ def _where(thread_id: str, db: str | Path | None) -> tuple[str, str | Path]:
     return named, os.environ.get("RESUMABLE_NB_DB") or db or "research.duckdb"
 
 
+@collecting_later()
 def open(  # noqa: A001 - the public name is `resumable_nb.open`
     thread_id: str,
     *,
@@ -95,6 +97,7 @@ def _load(thread: Thread, say: Callable[[str], object]) -> None:
     thread.resume.listen(told)
 
 
+@collecting_later()
 def open_notebook(
     thread_id: str,
     *,

@@ -7,15 +7,14 @@ running.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import threading
 from typing import TYPE_CHECKING, Any
 
+from resumable_nb.collecting import collecting_later
 from resumable_nb.notebook.source import ATTRIBUTE, Rewrite, has_step_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
 
@@ -77,7 +76,7 @@ class Loader(Rewrite):
 
     def extension(self) -> Extension:
         """Load it, and give it the places."""
-        with _collecting_later():
+        with collecting_later():
             from resumable_nb.notebook.extension import Extension
             from resumable_nb.notebook.magics import register
         extension = Extension(self._shell, thread_id=self._thread_id)
@@ -118,15 +117,3 @@ class Loader(Rewrite):
             return next(self._shell.strdispatchers["complete_command"].s_matches(key))(event)
 
         return complete
-
-
-@contextlib.contextmanager
-def _collecting_later() -> Iterator[None]:
-    """Imports make much that stays: to look through all of a kernel's objects meanwhile costs a fifth of their time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.metadata
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import resumable_nb
 from resumable_nb import failpoints
+from resumable_nb.errors import StoreError
 
 PUBLIC = {
     "open", "OpenAI", "AsyncOpenAI", "http_client", "async_http_client", "ask", "context_message", "durable", "effect",
@@ -108,3 +110,17 @@ def test_a_failpoint_that_does_not_exist_is_refused():
 
         assert run.returncode == 1
         assert f"RESUMABLE_NB_FAILPOINT={setting!r}: expected NAME or NAME:N" in run.stderr
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_opening_leaves_the_garbage_collector_as_it_was(was_on, tmp_path):
+    """Opening a thread puts collections off; after it, or where it fails, they are as the user has them."""
+    (gc.enable if was_on else gc.disable)()
+    try:
+        resumable_nb.open("t", db=tmp_path / "t.duckdb", say=lambda _: None).close()
+        assert gc.isenabled() is was_on
+        with pytest.raises(StoreError):
+            resumable_nb.open("t", db=tmp_path / "none" / "t.duckdb")
+        assert gc.isenabled() is was_on
+    finally:
+        gc.enable()
