@@ -153,7 +153,8 @@ def _nearly(one: Any, other: Any) -> bool:
 def _likeness(one: str, other: str) -> float:
     if len(one) * len(other) > _PAIRS:
         return 1.0  # too long to tell; shown as changed in its middle
-    return SequenceMatcher(None, _WORDS.findall(one), _WORDS.findall(other), autojunk=False).ratio()
+    old, new = ([word for word in _WORDS.findall(text) if not word.isspace()] for text in (one, other))
+    return SequenceMatcher(None, old, new, autojunk=False).ratio()
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, int, int, int, int]]:

@@ -35,6 +35,11 @@ def told(before: Any, after: Any) -> list[str]:
         (["a", "b", "c"], ["c", "a"], ["f: 1 removed, 1 moved", "  [0] stood at [2] before", "- [1] b"]),
         ("Why do bees dance?", "Why do bees sleep?", ["f: changed", "~ Why do bees [-dance-]{+sleep+}?"]),
         ("old", "new", ["f: changed", "- old", "+ new"]),
+        (
+            ["Read von Frisch"],
+            ["Write the report"],
+            ["f: 1 added, 1 removed", "- [0] Read von Frisch", "+ [0] Write the report"],
+        ),
         ("a\nb\nc", "a\nx\nc", ["f: changed", "  a", "- b", "+ x", "  c"]),
         (None, {"a": "日本"}, ["f: changed", "- null", '+ {"a": "日本"}']),
         ({"n": 1, "m": 2}, {"n": 1, "m": 3}, ["f: 1 changed", "- m 2", "+ m 3"]),
