@@ -35,6 +35,8 @@ class World:
         receipts: keys of effects whose receipt the journal has.
         answers: what the journal holds, told from its rows alone: cell id, step, prompt, occurrence → row since which it
             counts, answer.
+        is_ambiguous: who went back to a run left two of one step that count, and that were answered otherwise: which of
+            them a clean run is like depends on the code of the step now.
         owner: the kernel that opened the thread last.
         boundary: called with its name wherever a process may be killed, overtaken or cut off.
     """
@@ -43,6 +45,7 @@ class World:
         self.era = 0
         self.sent: Counter[tuple[str, Prompt, int]] = Counter()
         self.acted: Counter[str] = Counter()
+        self.is_ambiguous = False
         self.started: set[str] = set()
         self.receipts: set[str] = set()
         self.asked: list[Prompt] = []  # outside of steps, by the cell that runs
@@ -118,6 +121,8 @@ class World:
         ]
         for question, answer in sorted(mine, key=lambda item: item[1]):
             now = (row.cell_id or "", row.step or "", *question[2:])
+            active = [self.answers[q][1] for q in self._of(row.cell_id, row.step) if q[2:] == question[2:]]
+            self.is_ambiguous |= any(other != answer[1] for other in active)
             self.earlier += [(now, self.answers[now])] if now in self.answers else []
             self.answers[now] = row.seq, answer[1]
 
