@@ -19,7 +19,7 @@ from tests.support.model_server import ModelServer
 from tests.timeline import research
 
 REPORT = f"report <b>{research.EVIL[:14]}</b>"
-PARTS = {"kill": -9, "fail": 1, "gate": 1, "doubt": -9, "after": 1}
+PARTS = {"kill": -9, "fail": 1, "gate": 3, "doubt": -9, "after": 3}
 
 
 def run(db: Path, part: str, url: str, thread: str = "bees") -> int:
