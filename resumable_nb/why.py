@@ -38,8 +38,8 @@ def why_it_runs(fold: Fold, cell: Cell, before: Facts_, found: Record | None, re
         lines.append("runs again: " + "; ".join(differences(cell, before, last) or other))
     answered = len(fold.answers(cell))
     if answered and any(row.cell_id == cell.cell_id for row in fold.latest_started()):
-        calls = f"{counted(answered, 'call')} {'was' if answered == 1 else 'were'}"
-        lines.append(f"unfinished: {calls} answered; asked in the same words, they are free")
+        was, they = ("was", "it is") if answered == 1 else ("were", "they are")
+        lines.append(f"unfinished: {counted(answered, 'call')} {was} answered; asked in the same words, {they} free")
     return lines
 
 

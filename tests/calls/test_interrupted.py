@@ -83,7 +83,7 @@ def slow(server: ModelServer, seconds: float) -> None:
 
 def test_answers_on_their_way_are_kept_and_no_question_follows(server: ModelServer, tmp_path: Path):
     """The three that were asked are answered, paid and stored; the next run asks only what is left."""
-    slow(server, 2)
+    slow(server, 3)
     with script(tmp_path, server) as process:
         until(lambda: server.asked() == 3)
         process.send_signal(signal.SIGINT)
@@ -141,7 +141,7 @@ def test_a_wait_for_a_rate_limit_ends_without_another_request(server: ModelServe
 
 def test_an_interrupted_cell_keeps_what_was_on_its_way(server: ModelServer, tmp_path: Path):
     """In a kernel: the cell says that it stops, and run again it asks only what is left."""
-    slow(server, 2)
+    slow(server, 3)
     cell = f"%%resumable s\nfrom resumable_nb import ask, map\n{BODY}\nfound = map(both, [1, 2, 3])\nprint(found)"
     with kernel(tmp_path, environment(server)) as cells:
         cells.run("%load_ext resumable_nb\n%resumable open t --db t.duckdb")

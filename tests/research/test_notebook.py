@@ -30,10 +30,14 @@ def run(folder: Path, model: ResearchModel, failpoint: str = "", *, approve: boo
     return run_notebook(folder / NAME, env=env, output=folder / "out.ipynb", **book)
 
 
-def report(folder: Path) -> str:
+def shown(folder: Path, cell_id: str, form: str) -> list[str]:
     cells = nbformat.read(folder / "out.ipynb", as_version=4).cells
-    cell = next(cell for cell in cells if cell.id == "reporter")
-    return next(o.data["text/markdown"] for o in cell.outputs if "text/markdown" in o.get("data", {}))
+    cell = next(cell for cell in cells if cell.id == cell_id)
+    return [output.data[form] for output in cell.outputs if form in output.get("data", {})]
+
+
+def report(folder: Path) -> str:
+    return shown(folder, "reporter", "text/markdown")[0]
 
 
 @pytest.fixture
@@ -61,3 +65,5 @@ def test_it_waits_for_the_plan_and_survives_a_kill(model: ResearchModel, folder:
     assert report(folder) == report(whole)
     assert "Python reference: " in report(folder) and "## Sources" in report(folder)
     assert asked <= model.asked() <= asked + 3
+    (picture,) = [text for text in shown(folder, "researcher", "text/plain") if text.startswith("researcher: ")]
+    assert picture.startswith("researcher: 2 of 2 sub-questions, ") and "searched" not in picture
