@@ -88,11 +88,20 @@ def _raise(raw: dict[str, Any]) -> dict[str, Any]:
     raise KeyError("sources")
 
 
+def _loop(raw: dict[str, Any]) -> dict[str, Any]:
+    return _loop(raw)
+
+
+def _stopped(raw: dict[str, Any]) -> dict[str, Any]:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
     ("step", "says"),
     [
         (None, ["version 1 to 2", "@Third.migration(from_version=1)"]),
         (_raise, ["_raise", "from version 1 to 2", "KeyError('sources')", "kept"]),
+        (_loop, ["_loop", "RecursionError", "kept"]),
         (lambda raw: None, ["<lambda>", "None", "return raw"]),
         (lambda raw: raw | {"score": "many"}, ["`score`", "float", "'many'"]),
         (lambda raw: raw["findings"].clear() or _raise(raw), ["_raise", "lambda"][1:]),
@@ -116,6 +125,21 @@ def test_a_failing_migration_keeps_what_is_stored(step: Any, says: list[str]) ->
     assert session.image() is untouched
     if step is _raise:
         assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_migration_that_does_not_end_can_be_stopped() -> None:
+    """Ctrl-C ends it as it ends other code: nothing is kept of it, and the mended function is used next time."""
+    stored, cls = _stored(), _third()
+    cls.migration(from_version=1)(_stopped)
+    session = live(cls)
+    untouched = session.image()
+    with pytest.raises(KeyboardInterrupt):
+        session.set(stored)
+
+    assert session.image() is untouched
+    _with_steps(cls)
+    session.set(stored)
+    assert session.state.links == ["a", "b"]
 
 
 def test_a_mended_migration_loads_what_the_broken_one_could_not() -> None:
