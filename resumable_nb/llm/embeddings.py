@@ -71,7 +71,7 @@ def _of(store: Store | None, model: str) -> Vectors:
 def _recorded(store: Store, model: str) -> Iterator[tuple[str, Any]]:
     """What the store has; of one text the newest."""
     for request, response in store.rows(_RECORDED, [model], timeout_s=_READ_TIMEOUT_S)[1]:
-        body = json.loads(request).get("body")
+        body = json.loads(request or "{}").get("body")  # what was pruned has neither
         texts = body.get("input") if isinstance(body, dict) else None
         if isinstance(texts, list) and response:
             found = _decoded(json.loads(response), len(texts))

@@ -119,6 +119,19 @@ def test_many_texts_go_in_batches(model: ResearchModel, tmp_path: Path):
     assert abs(float((found[texts[0]] ** 2).sum()) - 1) < 1e-5
 
 
+def test_what_was_pruned_is_sent_again(model: ResearchModel, tmp_path: Path):
+    """The contents of old answers may go, and with them the vectors."""
+    with opened(tmp_path):
+        vectors([SEALS, WALL], MODEL)
+    resumable_nb.prune(tmp_path / "t.duckdb", answers_before="0h", yes=True)
+    with opened(tmp_path):
+        assert len(vectors([SEALS, WALL], MODEL)) == 2
+    with opened(tmp_path):
+        assert len(vectors([SEALS, WALL], MODEL)) == 2
+
+    assert requests(model) == 2
+
+
 REFUSALS: dict[str, dict[str, Any]] = {
     "no such service": {"status": 404, "json": {"detail": "Not Found"}},
     "no such model": {"status": 404, "json": {"error": {"message": "model 'embedder' not found"}}},
