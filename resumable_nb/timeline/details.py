@@ -94,10 +94,12 @@ def _call(row: Json) -> Json:
     asked, response, size, why = (row.pop(name) for name in ("request", "response", "size", "why"))
     value = _value(asked)
     body = value.get("body") if isinstance(value, dict) and "path" in value else None
-    messages, settings = _asked(body) if isinstance(body, dict) else ([_said("arguments", value)], "")
+    messages, settings = _asked(body) if isinstance(body, dict) else ([_said("arguments", value)] if asked else [], "")
     answer = _said("assistant" if row["kind"] == "llm" else "result", _answered(_value(response)))
     if not answer["text"] and size:
         answer["text"] = f"({size:,} bytes)"
+    if not answer["text"] and not asked and row["phase"] in ("done", "partial"):
+        answer["text"] = "(what was asked and answered was pruned)"
     call = row | {"messages": messages, "settings": settings, "answer": answer}
     return call | ({"why": why[:TEXT_AT_MOST]} if why else {})
 

@@ -470,8 +470,9 @@ def _stands(lane: _Lane) -> str:
         return "waiting"
     if any(effect["stands"] == "in doubt" for effect in lane.effects):
         return "in doubt"
-    how = lane.runs[-1]["how"] if lane.runs else ""
-    return {"ran": "done", "skipped": "done", "taken up": "done", "replayed": "done"}.get(how, how)
+    own = [run["how"] for run in lane.runs if run["how"] != "skipped"]
+    how = own[-1] if own else "ran" if lane.runs else ""
+    return {"ran": "done", "taken up": "done", "replayed": "done"}.get(how, how)
 
 
 def _some(calls: list[Json], at_most: int) -> list[Json]:

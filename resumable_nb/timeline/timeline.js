@@ -39,7 +39,7 @@ const HOW = {
   running: 'running', edited: 'the state was edited', start: 'the thread starts', migrated: 'the state was migrated', retired: 'answers retired (fresh)',
   pruned: 'ran; its checkpoint was pruned'
 };
-const STANDS = { done: '✓', running: '▸', waiting: '⏸', failed: '✕', interrupted: '✕', lost: '✕', 'in doubt': '?', edited: '✎', start: '•', retired: '○', pruned: '○', migrated: '↥' };
+const STANDS = { done: '✓', running: '▸', waiting: '‖', failed: '✕', interrupted: '✕', lost: '✕', 'in doubt': '?', edited: '✎', start: '•', retired: '○', pruned: '○', migrated: '↥' };
 const POINTS = ['skipped', 'taken up', 'retired', 'edited', 'start', 'migrated'];
 
 // ---------------------------------------------------------------- the state, from what checkpoints changed
@@ -136,6 +136,12 @@ class Timeline {
     this.take(source.picture);
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.scroller);
+    // the canvas has no colours of its own: another theme draws it anew
+    this.theme = new MutationObserver(() => this.later());
+    this.theme.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', 'data-jp-theme-name'] });
+    this.scheme = matchMedia('(prefers-color-scheme: dark)');
+    this.onScheme = () => this.later();
+    this.scheme.addEventListener('change', this.onScheme);
   }
 
   build(root) {
@@ -157,7 +163,11 @@ class Timeline {
     root.replaceChildren(this.root);
   }
 
-  dispose() { this.watch.disconnect(); this.gone = true; }
+  dispose() {
+    this.watch.disconnect();
+    this.theme.disconnect();
+    this.scheme.removeEventListener('change', this.onScheme);
+  }
 
   // ------------------------------------------------------------ data
   take(picture) {
@@ -491,7 +501,7 @@ class Timeline {
   async stateAt(seq) {
     const chain = [];
     for (let at = seq; at; at = this.parents.get(at)) {
-      if (!this.parents.has(at)) throw new Error(`Checkpoint ${at} is too far back to be put together here. In Python: thread.state_at(${seq}).`);
+      if (!this.parents.has(at)) throw new Error(`Checkpoint ${at} is not among what is drawn here: it was pruned, or lies too far back. In Python: thread.state_at(${seq}).`);
       chain.push(at);
     }
     const missing = chain.filter(at => !this.changes.has(at));
@@ -573,15 +583,15 @@ class Threads {
     const rows = threads.map(one => {
       const bar = h('span', { class: 'rnb-bar rnb-in' });
       bar.style.width = `${(40 * (one.input + one.output)) / most}px`;
-      const waits = [one.waiting && h('span', { class: 'rnb-chip rnb-is-waiting', title: one.gates.join('\n') }, `⏸ ${counted(one.waiting, 'gate')}`), one.doubt && h('span', { class: 'rnb-chip rnb-is-in-doubt' }, `? ${counted(one.doubt, 'effect')} in doubt`)];
+      const waits = [one.waiting && h('span', { class: 'rnb-chip rnb-is-waiting', title: one.gates.join('\n') }, `‖ ${counted(one.waiting, 'gate')}`), one.doubt && h('span', { class: 'rnb-chip rnb-is-in-doubt' }, `? ${counted(one.doubt, 'effect')} in doubt`)];
       const open = { yes: h('span', { class: 'rnb-live', title: one.who }, one.who), no: '', unknown: h('span', { class: 'rnb-quiet' }, `maybe: ${one.who}`) }[one.open];
       return h('tr', {}, h('td', {}, h('button', { class: 'rnb-link', 'data-thread': one.thread, onclick: () => this.source.open(one.thread) }, one.thread), one.forked && h('span', { class: 'rnb-quiet' }, ` from ${one.forked}`)),
-        h('td', {}, when(one.last)), h('td', {}, `${one.done} done${one.unfinished ? `, ${one.unfinished} not` : ''}`), h('td', {}, waits), h('td', { class: 'rnb-num' }, number(one.calls)),
-        h('td', { class: 'rnb-num' }, bar, ' ', number(one.input + one.output)), h('td', { class: 'rnb-num' }, one.usd === null ? '?' : one.usd ? money(one.usd) : ''), h('td', {}, open));
+        h('td', {}, when(one.last)), h('td', {}, `${one.done} done${one.unfinished ? `, ${one.unfinished} not` : ''}`), h('td', {}, waits), h('td', { class: 'rnb-num' }, one.calls && number(one.calls)),
+        h('td', { class: 'rnb-num' }, one.input + one.output && [bar, ' ', number(one.input + one.output)]), h('td', { class: 'rnb-num' }, one.usd === null ? '?' : one.usd ? money(one.usd) : ''), h('td', {}, open));
     });
     const waiting = [sum('waiting') && counted(sum('waiting'), 'waiting gate'), sum('doubt') && `${counted(sum('doubt'), 'effect')} in doubt`].filter(Boolean);
     this.root.replaceChildren(h('div', { class: 'rnb-title' }, h('h4', {}, this.source.store.split('/').pop()), h('span', { class: 'rnb-quiet' }, [counted(threads.length, 'thread'), counted(sum('calls'), 'LLM call'), `${number(sum('input') + sum('output'))} tokens`, ...waiting].join(' · '))),
-      h('div', { class: 'rnb-scrollx' }, h('table', { class: 'rnb-table' }, h('thead', {}, h('tr', {}, titles.map(title => h('th', {}, title)))), h('tbody', {}, rows))), h('p', { class: 'rnb-note', role: 'status' }));
+      h('div', { class: 'rnb-scrollx' }, h('table', { class: 'rnb-table' }, h('thead', {}, h('tr', {}, titles.map(title => h('th', { class: ['LLM calls', 'tokens', 'cost'].includes(title) && 'rnb-num' }, title)))), h('tbody', {}, rows))), h('p', { class: 'rnb-note', role: 'status' }));
     if (focused) { const again = [...this.root.querySelectorAll('[data-thread]')].find(one => one.dataset.thread === focused); if (again) again.focus(); }
   }
 

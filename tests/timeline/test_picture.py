@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,17 @@ def test_an_effect_that_was_done_again_is_in_doubt_no_more(tmp_path: Path) -> No
     assert doubt == 1
     assert [effect["stands"] for effect in row(drawn, "s")["effects"]] == ["done again", "happened"]
     assert drawn["totals"]["doubt"] == overview(store)[0]["doubt"] == 0
+
+
+def test_what_was_pruned_is_told(db: Path, tmp_path: Path) -> None:
+    """A step whose checkpoint went is no longer done; of its calls the cost stays, and the content is said to be gone."""
+    copy = tmp_path / "bees.duckdb"
+    shutil.copy(db, copy)
+    resumable_nb.prune(copy, thread="bees", keep=1, answers_before="2100-01-01", yes=True)
+    drawn = picture(Store.open(copy), "bees")
+    run = row(drawn, "plan")["runs"][0]
+    (call,) = Details(Store.open(copy), "bees").exchanges([run["seq"]])["calls"]
+
+    assert (row(drawn, "plan")["stands"], run["how"]) == ("pruned", "pruned")
+    assert drawn["totals"]["input"] == 800
+    assert (call["messages"], call["answer"]["text"]) == ([], "(what was asked and answered was pruned)")
