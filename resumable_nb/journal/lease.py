@@ -65,6 +65,7 @@ class Lease:
         self.access = sealing.Access(path)
         self._con: duckdb.DuckDBPyConnection | None = None
         self._writing: duckdb.DuckDBPyConnection | None = None
+        self._parsed: dict[str, duckdb.Statement] = {}
         self._lock: filelock.BaseFileLock | None = None
         self._witness: witness.Witness | None = None
         self._seen: files.Look | None = None  # the file as DuckDB left it after our last use
@@ -123,17 +124,21 @@ class Lease:
     def insert(self, con: duckdb.DuckDBPyConnection, sql: str, parameters: object) -> None:
         """Run one INSERT of values. The log is made by the first one; its file is for this user only.
 
-        On a cursor without the optimizer, which has nothing to improve there and costs a tenth.
+        On a cursor without the optimizer, which has nothing to improve there and costs a tenth; the text is parsed once
+        in an opening, which is another.
         """
         if self._writing is None:
             self._writing = self.access.cursor(con)
             self._writing.execute("PRAGMA disable_optimizer")
+            self._parsed = {}
         con = self._writing
+        if sql not in self._parsed:
+            (self._parsed[sql],) = con.extract_statements(sql)
         if os.path.exists(self._wal):
-            con.execute(sql, parameters)
+            con.execute(self._parsed[sql], parameters)
         else:
             with files.private_files():
-                con.execute(sql, parameters)
+                con.execute(self._parsed[sql], parameters)
 
     def acknowledge(self, count: int) -> None:
         """Say that `count` rows more are committed: the file is still the one we opened, and the witness knows.
