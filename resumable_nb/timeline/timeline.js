@@ -213,7 +213,8 @@ class Timeline {
     const more = [counted(t.sessions, 'session'), t.crashes && counted(t.crashes, 'crash').replace('crashs', 'crashes'),
       t.waited_ms > 1000 && `${duration(t.waited_ms)} waiting for people`,
       (t.saved_calls || t.saved_ms > 1000) && `${[t.saved_calls && counted(t.saved_calls, 'call'), duration(t.saved_ms)].filter(Boolean).join(', ')} saved by skipping`,
-      t.twice && `${counted(t.twice, 'call')} asked twice`].filter(Boolean).join(' · ');
+      t.twice && `${counted(t.twice, 'call')} asked twice`,
+      p.earlier && `not drawn: ${counted(p.earlier.count, 'earlier step')} with ${counted(p.earlier.calls, 'LLM call')}, until ${when(p.earlier.end)}`].filter(Boolean).join(' · ');
     const states = ['running', 'waiting', 'in doubt', 'failed', 'interrupted', 'lost'];
     const chips = states.map(state => [state, p.rows.filter(row => row.stands === state).length]).filter(([, count]) => count)
       .map(([state, count]) => h('button', { class: `rnb-chip rnb-is-${state.replace(' ', '-')}`, 'aria-pressed': String(this.only === state),

@@ -38,6 +38,16 @@ def test_status_names_the_steps(shared: Screen) -> None:
         assert "done" in said
 
 
+def test_the_timeline_and_the_list_of_threads_are_shown(shared: Screen) -> None:
+    """`%resumable timeline` and `%resumable threads` show views, with a table where there are no widgets."""
+    timeline, threads = (shared.execute(f"%resumable {line}", "tool") for line in ("timeline", "threads"))
+
+    assert "Timeline of thread t" in timeline.said
+    assert "one" in timeline.said
+    assert "Threads of " in threads.said
+    assert "application/vnd.jupyter.widget-view+json" in timeline.outputs[-1]["data"]
+
+
 def test_history_shows_the_checkpoints(shared: Screen) -> None:
     """`%resumable history` shows what each checkpoint changed."""
     said = shared.execute("%resumable history", "tool").said
