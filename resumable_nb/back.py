@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.cells import STATE, Cell
-from resumable_nb.commit import checkpoint_row
+from resumable_nb.commit import checkpoint_row, state_facts
 from resumable_nb.errors import ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
 from resumable_nb.history import NEWEST, START, no_step
@@ -273,11 +273,11 @@ class Back:
 
     def _free(self, below: list[Cell]) -> list[Cell]:
         """The cells right below that ended before from this state, as far as the state tells."""
-        digest, found = self.fold.image(self.fold.chain[-1]).digest, []
+        state, found = state_facts(self.fold.image(self.fold.chain[-1])), []
         for cell in below:
-            record = self.fold.done_from(cell, digest)
+            record = self.fold.done_from(cell, state)
             if record is None:
                 break
             found.append(cell)
-            digest = self.fold.image(record.checkpoint).digest
+            state = state_facts(self.fold.image(record.checkpoint))
         return found

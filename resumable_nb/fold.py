@@ -15,6 +15,7 @@ from resumable_nb.receipts import Effects
 from resumable_nb.state import Image
 
 if TYPE_CHECKING:
+    from resumable_nb.fingerprint import Facts
     from resumable_nb.journal import Row
 
 ANSWERED = ("done", "partial")
@@ -298,12 +299,11 @@ class Fold:
                 return self.record(seq)
         return None
 
-    def done_from(self, cell: Cell, digest: str) -> Record | None:
+    def done_from(self, cell: Cell, state: Facts) -> Record | None:
         """The newest run of this cell, not retired, with this code and from this state; inputs may be others now."""
         seqs = [seq for seqs in self._runs.values() for seq in seqs if self._same(cell, self._rows[seq])]
         for record in map(self.record, sorted(seqs, reverse=True)):
-            entry = record.before.get(STATE)
-            if record.cell.code.digest == cell.code.digest and entry is not None and entry.digest == digest:
+            if record.cell.code.digest == cell.code.digest and record.before.get(STATE) == state:
                 return record
         return None
 
