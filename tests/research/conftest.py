@@ -25,7 +25,6 @@ def model(_one_model: ResearchModel, monkeypatch: pytest.MonkeyPatch) -> Researc
     _one_model.reset()
     monkeypatch.setenv("OPENAI_BASE_URL", _one_model.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-SECRET")
-    monkeypatch.setenv("TQDM_DISABLE", "1")
     return _one_model
 
 
