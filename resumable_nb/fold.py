@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from resumable_nb.journal import Row
 
 ANSWERED = ("done", "partial")
+BRANCH = '{"branch":'
+"""How the data of an answer begins that a branch of `map` got."""
 KEPT = ("effect", "approval")  # of these, what is known stays when answers are retired
 CALLS = ("llm", "call", "effect", "approval", "resource")
 _IMAGES_KEPT = 64
@@ -63,6 +65,8 @@ class Fold:
         self.pruned: dict[int, Row] = {}
         self.pruned_answers: set[tuple[str | None, Question]] = set()
         self._run_of: dict[int, int] = {}
+        self._branch_of: dict[int, str] = {}
+        self._highest: dict[tuple[str, str], int] = {}
         self.effects = Effects()
         self.gates = Gates()
         self._lost: set[tuple[str | None, Question]] = set()
@@ -217,6 +221,9 @@ class Fold:
             return
         self.pruned_answers.discard((row.step, question))
         self._run_of[row.seq] = row.run_seq or 0
+        self._highest[question[:2]] = max(question[2], self.highest(*question[:2]))
+        if row.data is not None and row.data.startswith(BRANCH):
+            self._branch_of[row.seq] = json.loads(row.data)["branch"]
         self._own((row.cell_id or "", row.step), question, row.seq)
 
     def _own(self, owner: Owner, question: Question, seq: int, *, since: int = 0) -> None:
@@ -334,6 +341,14 @@ class Fold:
             for question, answer in self._answers[owner].items():
                 found[question] = max(answer, found.get(question, (0, 0)))
         return {question: seq for question, (_, seq) in found.items()}
+
+    def highest(self, kind: str, key: str) -> int:
+        """The highest number under which a question was answered, in whatever step; -1 if it was not."""
+        return self._highest.get((kind, key), -1)
+
+    def branch_of(self, answer: int | None) -> str:
+        """The branch of `map` that got an answer; "" if none did."""
+        return self._branch_of.get(answer or 0, "")
 
     def code_of_run(self, answer: int) -> str | None:
         """The digest of the code of the run that got an answer."""

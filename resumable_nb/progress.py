@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextvars
+import hashlib
 import inspect
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed, wait
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from resumable_nb import values
 from resumable_nb.calls.function import FunctionCall, begun, is_durable
-from resumable_nb.errors import UsageError, show_as_one_line
+from resumable_nb.errors import UsageError, ValueNotStorable, show_as_one_line
 from resumable_nb.scope import Run, scope
+from resumable_nb.scope import branch as branch_name
 from resumable_nb.state.model import State, deferred
 from resumable_nb.stops import stopped_by
 from resumable_nb.terminal import counted
@@ -23,6 +27,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _THREADS = 8
+_MAX_ITEM_BYTES = 1 << 20
 GRACE_S = 10.0
 """How long Ctrl-C waits for answers that are on their way: they are paid."""
 
@@ -132,7 +137,8 @@ class _Threads(Executor):
 
 def _mapped(fn: Callable[[T], R], items: list[T], executor: Executor) -> list[R]:
     stop = threading.Event()
-    branches = [_Branch(fn, item, executor, stop) for item in items]
+    names = _names(items)
+    branches = [_Branch(fn, item, executor, stop, name) for item, name in zip(items, names, strict=True)]
     for branch in branches:
         branch.begin()
     futures: dict[Future[Any], _Branch] = {}
@@ -156,6 +162,25 @@ def _mapped(fn: Callable[[T], R], items: list[T], executor: Executor) -> list[R]
         for state, changes in branch.updates:
             (state or _live_state(fn)).update(**changes)
     return [branch.result for branch in branches]
+
+
+def _names(items: list[Any]) -> list[str]:
+    """A name for each branch, the same in every run: by its item, wherever it stands, and which of equal ones it is."""
+    run = scope()
+    if not isinstance(run, Run):
+        return [""] * len(items)
+    seen: Counter[str] = Counter()
+    names = []
+    for item in items:
+        try:
+            text = values.encode(item, limit_bytes=_MAX_ITEM_BYTES).text
+        except ValueNotStorable:  # the order of such items has to do
+            text = ""
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        names.append(f"{branch_name.get()}/{digest}.{seen[digest]}")
+        seen[digest] += 1
+    run.branch_out(names)
+    return names
 
 
 def _cancel(futures: Iterable[Future[Any]]) -> None:
@@ -182,9 +207,9 @@ def _live_state(fn: Callable[..., Any]) -> State:
 class _Branch:
     """One item on its way."""
 
-    def __init__(self, fn: Callable[..., Any], item: Any, executor: Executor, stop: threading.Event) -> None:
+    def __init__(self, fn: Callable[..., Any], item: Any, executor: Executor, stop: threading.Event, name: str) -> None:
         self._fn, self._item, self._executor = inspect.unwrap(fn) if is_durable(fn) else fn, item, executor
-        self._stop = stop
+        self._stop, self._name = stop, name
         self._is_local = isinstance(executor, ThreadPoolExecutor | _Threads)
         self._is_recorded = is_durable(fn) or not self._is_local
         self._call: FunctionCall | None = None
@@ -215,6 +240,7 @@ class _Branch:
     def _run(self) -> None:
         """In a thread of this process."""
         updates: list[tuple[State, dict[str, Any]]] = []
+        branch_name.set(self._name)  # in the context that was copied for this branch
         with stopped_by(self._stop), deferred(updates):
             if self._call is not None:
                 self._call.start()

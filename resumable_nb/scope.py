@@ -7,13 +7,14 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from resumable_nb import randomness, values
 from resumable_nb.errors import Blocked, CallsInFlight, Paused, StateError, ValueNotStorable
+from resumable_nb.fold import ANSWERED, BRANCH
 from resumable_nb.journal import Row
 from resumable_nb.recorded import Account, Recorded
 from resumable_nb.state.model import AFTER_UPDATE, at_once
@@ -145,6 +146,8 @@ class Run(Scope):
         self._progress = thread.fold.image(entry)
         self._used: dict[tuple[str, str], set[int]] = {}
         self._claimed: set[Question] = set()
+        self._branches: set[str] = set()
+        self._branch_of: dict[Question, str] = {}
         self._asked: list[_Asked] = []
         self.resent = 0
         self._open: dict[int, str] = {}
@@ -191,9 +194,10 @@ class Run(Scope):
         """The next free number, with its newest answer over all runs of the step."""
         with self._claims:
             used = self._used.setdefault((kind, key), set())
-            number = next(n for n in range(len(used) + 1) if n not in used)
+            number = self._number_for(kind, key, used)
             used.add(number)
             question = (kind, key, number)
+            self._branch_of[question] = branch.get()
             seq = self.thread.fold.answer(self.cell, kind, key, number)
             if seq is None:
                 self._asked.append(_Asked(question, request))
@@ -206,6 +210,21 @@ class Run(Scope):
             answer = self._recorded.take(seq)
             self.thread.saved += self.account.add(answer)
             return Claim(number, answer)
+
+    def _number_for(self, kind: str, key: str, used: set[int]) -> int:
+        """The smallest number that is free. An answer that a branch got is for that branch, as long as there is one."""
+        if not self._branches:
+            return next(n for n in range(len(used) + 1) if n not in used)
+        fold, mine = self.thread.fold, branch.get()
+        free = [n for n in range(max(fold.highest(kind, key), *used, -1) + 2) if n not in used]
+        got_by = {n: fold.branch_of(fold.answer(self.cell, kind, key, n)) for n in free}
+        own = [n for n in free if mine and got_by[n] == mine]
+        return own[0] if own else next(n for n in free if got_by[n] not in self._branches)
+
+    def branch_out(self, names: Iterable[str]) -> None:
+        """Branches of these names begin: what they ask is told apart, whoever is faster."""
+        with self._claims:
+            self._branches.update(names)
 
     def release(self, key: str, occurrence: int, *, kind: str = "llm") -> None:
         """A failed attempt gives its number back."""
@@ -220,6 +239,7 @@ class Run(Scope):
             blobs: list[Row] = []
             for row in written:
                 row.step, row.cell_id = self.step, self.cell.cell_id
+                self._note_branch(row)
                 if row.phase == "done" and row.changes is None:
                     blobs += self._add_progress(row)
             head = [] if self.started_seq else [self._started_row()]
@@ -230,6 +250,11 @@ class Run(Scope):
             self.started_seq = self.started_seq or seqs[0]
             self._follow(written)
             return seqs[len(written) - len(rows) :]
+
+    def _note_branch(self, row: Row) -> None:
+        name = self._branch_of.get((row.kind, row.key or "", row.occurrence or 0))
+        if name and row.phase in ANSWERED:
+            row.data = f'{BRANCH}"{name}"' + ("}" if row.data in (None, "{}") else f",{(row.data or '')[1:]}")
 
     def _follow(self, rows: list[Row]) -> None:
         for row in rows:
@@ -414,6 +439,8 @@ def _flow() -> tuple[int, int]:
     return threading.get_ident(), id(task)
 
 
+branch: ContextVar[str] = ContextVar("resumable_nb_branch", default="")
+"""The name of the branch of `map` that this code runs in; "" outside any."""
 _current: ContextVar[Scope | None] = ContextVar("resumable_nb_scope", default=None)
 _fallback: list[Scope] = []
 
