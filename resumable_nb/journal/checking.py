@@ -5,6 +5,7 @@ Asked of a store by `doctor`, and of a file before it is imported: whatever hold
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from resumable_nb.journal import rows
@@ -97,15 +98,20 @@ SELECT n, count(*), list(seq ORDER BY seq)[1:{_SHOWN}] FROM (
     WHERE j.thread_id = $1)
 GROUP BY n ORDER BY n
 """
-# Names of large values stand in texts as {"sha256": …}.
+# Names of large values stand in texts as {"$type": …, "sha256": …}; what merely looks so is sorted out by `_names`.
 _NAMED = """
 WITH texts AS (
-    SELECT seq, concat_ws(' ', changes, response, data) AS text FROM journal WHERE thread_id = $1 AND kind <> 'value'),
+    SELECT seq, text FROM (UNPIVOT (
+        SELECT seq, changes::VARCHAR AS changes, data::VARCHAR AS data,
+               CASE WHEN kind <> 'llm' THEN response::VARCHAR END AS response
+        FROM journal WHERE thread_id = $1 AND kind <> 'value')
+    ON changes, data, response INTO NAME column_name VALUE text)),
 named AS (
-    SELECT seq, unnest(regexp_extract_all(text, '"sha256": ?"([0-9a-f]{64})"', 1)) AS key
-    FROM texts WHERE contains(text, '"sha256"'))
-SELECT count(*), list(seq ORDER BY seq)[1:5] FROM named
+    SELECT seq, text, unnest(regexp_extract_all(text, '"sha256": ?"([0-9a-f]{64})"', 1)) AS key
+    FROM texts WHERE contains(text, '"sha256"') AND contains(text, '"$type"'))
+SELECT seq, text, list(DISTINCT key) FROM named
 ANTI JOIN (SELECT key FROM journal WHERE thread_id = $1 AND kind = 'value' AND body IS NOT NULL) USING (key)
+GROUP BY seq, text ORDER BY seq
 """
 
 
@@ -136,9 +142,28 @@ def findings(con: duckdb.DuckDBPyConnection, thread_id: str) -> Iterator[Finding
     yield from _lineage(con, thread_id)
     for number, count, seqs in con.execute(_ROW_SQL, [thread_id]).fetchall():
         yield _counted(_ROWS[number][0], count, seqs)
-    for count, seqs in con.execute(_NAMED, [thread_id]).fetchall():
-        if count:
-            yield _counted("the name of a large value that is not there", count, seqs)
+    candidates = con.execute(_NAMED, [thread_id]).fetchall()
+    seqs = sorted({seq for seq, text, keys in candidates if not _names(text).isdisjoint(keys)})
+    if seqs:
+        yield _counted("the name of a large value that is not there", len(seqs), seqs[:5])
+
+
+def _names(text: str) -> set[str]:
+    """The large values that a JSON text of ours names; a hash in somebody's own data is no name."""
+    found: set[str] = set()
+    try:
+        nodes = [json.loads(text)]
+    except (ValueError, RecursionError):  # what is no JSON is a finding of its own
+        return found
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, dict):
+            if "$type" in node and isinstance(node.get("sha256"), str):
+                found.add(node["sha256"])
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node
+    return found
 
 
 def _counted(what: str, count: int, seqs: list[int]) -> Finding:

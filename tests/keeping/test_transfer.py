@@ -139,6 +139,20 @@ def test_an_effect_in_flight_is_in_doubt_after_the_import(db: Path, tmp_path: Pa
         assert t.fold.effects.by_key["now"].standing == "in doubt"
 
 
+def test_a_hash_in_somebodys_data_is_no_missing_value(tmp_path: Path) -> None:
+    """Fields called `sha256`, of a result, of the state or of an import, hinder neither doctor nor another import."""
+    first, second, third = (tmp_path / f"{name}.duckdb" for name in ("first", "second", "third"))
+    hashed = {"$type": "file", "sha256": "ab" * 32, "size": 9}
+    with resumable_nb.open("t", db=first, query="q", say=victim.said.append) as t:
+        t.step("hash", lambda: resumable_nb.durable(lambda: hashed)())
+        t.step("keep", lambda state: state.update(findings=[hashed]))
+    for here, there in ((first, second), (second, third)):
+        resumable_nb.import_thread(resumable_nb.export_thread("t", there.with_suffix(".thread"), db=here), db=there)
+        assert CliRunner().invoke(cli, ["doctor", "--db", str(there)]).exit_code == 0
+    with resumable_nb.open("t", db=third, say=victim.said.append) as t:
+        assert list(t.state.findings) == [hashed]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
