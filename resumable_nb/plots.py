@@ -172,8 +172,10 @@ def _axes(ax: Axes | None) -> Axes:
         return ax
     names = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     colours: dict[Any, str] = dict.fromkeys(names, _GREY)
+    # the first figure of a kernel starts matplotlib's back end, whose settings the end of `rc_context` would undo
+    figure = plt.figure(figsize=(8, 4), layout="constrained")
     with plt.rc_context(colours):
-        figure, made = plt.subplots(figsize=(8, 4), layout="constrained")
+        made = figure.subplots()
     figure.patch.set_alpha(0)
     made.patch.set_alpha(0)
     made.spines[["top", "right"]].set_visible(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -295,5 +296,5 @@ def _in_use(thread_id: str, owner: Row, alive: bool | None) -> ThreadInUse:  # n
     unseen = "" if alive else " (whether it still runs cannot be seen from here)"
     return ThreadInUse(
         f"Thread {thread_id!r} is open in {told_by(owner)}{unseen}. Close it there, or take it over: "
-        f"`%resumable open {thread_id} --take-over`, or take_over=True; the other session can then write to it no more"
+        f"`%resumable open {shlex.quote(thread_id)} --take-over`, or take_over=True; the other session can then write to it no more"
     )

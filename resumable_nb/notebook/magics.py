@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -253,9 +254,8 @@ class Commands:
         thread = self._thread()
         seq = thread.row_of(found.SEQ)
         thread.fork(seq, found.NEW)
-        self._extension.say(
-            [f"Thread {found.NEW} holds rows 1 to {seq} of {thread.thread_id}: `%resumable open {found.NEW}`"]
-        )
+        opens = f"%resumable open {shlex.quote(found.NEW)}"
+        self._extension.say([f"Thread {found.NEW} holds rows 1 to {seq} of {thread.thread_id}: `{opens}`"])
 
     def back(self, words: list[str]) -> None:
         """Let an earlier run of a step count again."""

@@ -134,13 +134,15 @@ def test_a_plot_goes_where_it_is_wanted(thread: Thread) -> None:
 
 
 def test_the_magic_shows_a_picture_and_its_import_is_late(tmp_path: Path) -> None:
-    """`%resumable plot` shows an image; until then matplotlib is not imported."""
+    """`%resumable plot` shows an image, each time; until then matplotlib is not imported."""
     with screen(tmp_path, open=OPEN) as nb:
         nb.run("open")
         loaded = nb.value("'matplotlib.pyplot' in __import__('sys').modules")
-        shown = nb.execute("%resumable plot saved", "tool")
+        shown = [nb.execute(f"%resumable plot {what}", "tool") for what in ("saved", "recoveries", "saved")]
+        own = nb.execute("from matplotlib import pyplot\n_ = pyplot.plot([1])", "own")
         wrong = nb.execute("%resumable plot pie", "tool").text()
 
     assert not loaded
-    assert any("image/png" in output.get("data", {}) for output in shown.outputs)
+    for one in (*shown, own):
+        assert any("image/png" in output.get("data", {}) for output in one.outputs)
     assert "'pie' is no plot" in wrong

@@ -164,14 +164,14 @@ def test_another_thread_can_be_opened(nb: Screen) -> None:
 
 
 def test_a_fork_goes_its_own_way(nb: Screen) -> None:
-    """A thread made by `%resumable fork` has the steps so far, and leaves the first one alone."""
+    """A thread made by `%resumable fork` has the steps so far, opens as the line says, and leaves the first one alone."""
     nb.cells |= {"one": STEP, "two": "%%resumable two\nstate.update(findings=['f2'])"}
     nb.save()
     nb.run("open", "one")
     seq = nb.value("thread.history()[-1]['seq']")
     nb.run("two")
-    assert "`%resumable open u`" in nb.execute(f"%resumable fork {seq} u", "tool").said
-    nb.cells["open"] = OPEN.replace("open t", "open u")
+    assert "`%resumable open 'u 2'`" in nb.execute(f"%resumable fork {seq} 'u 2'", "tool").said
+    nb.cells["open"] = OPEN.replace("open t", "open 'u 2'")
     nb.save()
     nb.restart()
     assert nb.run("open").status == "ok"
