@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import chain, zip_longest
 from typing import ClassVar, Protocol, Self
 
+from resumable_nb.errors import StoreError, ThreadError, UsageError
 from resumable_nb.research import installed
 from resumable_nb.research.findings import one_line
 from resumable_nb.research.ranking import Ranking
@@ -262,6 +263,17 @@ def numbered(found: Sequence[Sentence]) -> str:
     return "\n".join(f"{number}. {sentence.text}" for number, sentence in enumerate(found, 1))
 
 
+def _unloaded(source: Source, error: ImportError) -> UsageError:
+    """A package that is not there is no silence of the source: a report without it would count as done."""
+    remedy = "Restart the kernel, if a loading of it was stopped by Ctrl-C"
+    if isinstance(error, ModuleNotFoundError):
+        remedy = "Install it"
+    return UsageError(
+        f"{named(source)} was not asked: a package that it needs cannot be loaded ({one_line(str(error))[:150]}). "
+        f"{remedy}, and run this again; answers so far are kept."
+    )
+
+
 class Together:
     """Several sources as one. One that fails is left out of a search, and that is told in `failures`.
 
@@ -290,6 +302,10 @@ class Together:
     def _search(self, source: Source, query: str, count: int) -> Sequence[Sentence]:
         try:
             return source.search(query, count)
+        except (StoreError, ThreadError):  # ours: the answer may be there, only not written down
+            raise
+        except ImportError as error:
+            raise _unloaded(source, error) from error
         except Exception as error:  # noqa: BLE001 - a source is anybody's code, and the others can still answer
             self._failed(source, error)
             return []
@@ -308,6 +324,10 @@ class Together:
         for source in self._sources:
             try:
                 return source.fetch(ref)
+            except (StoreError, ThreadError):
+                raise
+            except ImportError as error:
+                raise _unloaded(source, error) from error
             except LookupError:
                 continue
             except Exception as error:  # noqa: BLE001 - as in a search

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pandas as pd
 import pytest
 
 import resumable_nb
-from resumable_nb.errors import UsageError
+from resumable_nb.errors import StoreLocked, ThreadTakenOver, UsageError
 from resumable_nb.research.corpora import Folder, table
 from resumable_nb.research.findings import one_line
 from resumable_nb.research.reading import MAX_FILE_BYTES
-from resumable_nb.research.sources import Together
+from resumable_nb.research.sources import Document, Sentence, Together
 from tests.research.pages import pdf
 
 
@@ -181,6 +182,38 @@ def test_several_sources_are_asked_as_one_and_one_may_fail(folder: Path):
     assert [p for p in together.problems if "Broken" in p] == [
         "Broken could not be asked (TimeoutError: no answer after 20 s)."
     ]
+
+
+def test_what_is_wrong_with_the_machine_is_no_failing_source(folder: Path):
+    """After Ctrl-C in an import, with a package missing or the store locked: an error, not a report that counts as done."""
+    broken = (
+        "import sys, numpy; [sys.modules.pop(name) for name in list(sys.modules) if name.startswith('numpy')]\n"
+        "from resumable_nb.research import Folder\nfrom resumable_nb.research.sources import Together\n"
+        f"Together([Folder({str(folder)!r})]).search('anything')"
+    )
+    ended = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, check=False)
+    assert "Restart the kernel" in ended.stderr and "UsageError" in ended.stderr, ended.stderr
+
+    class Unusable:
+        def __init__(self, error: Exception) -> None:
+            self.error = error
+
+        def search(self, query: str, count: int = 5) -> list[Sentence]:
+            raise self.error
+
+        def fetch(self, ref: str) -> Document:
+            raise self.error
+
+    for error, raised, words in (
+        (ModuleNotFoundError("No module named 'lxml'"), UsageError, "Install it"),
+        (StoreLocked("held"), StoreLocked, "held"),
+        (ThreadTakenOver("there"), ThreadTakenOver, "there"),
+    ):
+        together = Together([Unusable(error), Folder(str(folder))])
+        for ask in (together.search, together.fetch):
+            with pytest.raises(raised, match=words):
+                ask("anything")
+        assert together.failures == []
 
 
 def test_an_empty_corpus_finds_nothing(tmp_path: Path):
