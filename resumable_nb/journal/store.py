@@ -294,7 +294,8 @@ class Store:
 
 def _in_use(thread_id: str, owner: Row, alive: bool | None) -> ThreadInUse:  # noqa: FBT001
     unseen = "" if alive else " (whether it still runs cannot be seen from here)"
+    opens = f"%resumable open {shlex.quote(thread_id)} --take-over"
     return ThreadInUse(
         f"Thread {thread_id!r} is open in {told_by(owner)}{unseen}. Close it there, or take it over: "
-        f"`%resumable open {shlex.quote(thread_id)} --take-over`, or take_over=True; the other session can then write to it no more"
+        f"`{opens}`, or take_over=True; the other session can then write to it no more"
     )
