@@ -126,6 +126,9 @@ class Extension:
         leave_groups(self.shell)
         approval.wait_no_more_with(self._gates)
         pictures.draw_no_more_with(self._canvas)
+        if self.kernel is not None:  # from here on nothing is kept
+            thread_id = self.kernel.thread.thread_id
+            self.say([f"Thread {thread_id} is closed. To go on: `%load_ext resumable_nb` and `%resumable open`."])
         self.leave()
         self._wakeup.stop()
         if self._run is not None and self._run.tee is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import keyword
 import os
 import shlex
 from collections.abc import Callable, Iterable
@@ -414,7 +415,7 @@ def register(extension: Extension) -> Callable[[], None]:
     @no_var_expand
     def resumable_sql(line: str, cell: str) -> object:
         name = line.strip()
-        if name and not name.isidentifier():
+        if name and (not name.isidentifier() or keyword.iskeyword(name) or name in ("state", "thread")):
             raise UsageError(f"{name!r} is no name to bind\nusage: %%resumable_sql [VARIABLE]")
         found = commands.sql(cell)
         if not name:

@@ -45,6 +45,8 @@ def test_loading_imports_neither_journal_nor_state(session):
         ("%resumable status", "no thread is open"),
         ("%resumable?", "Make this cell a step"),
         ("%%resumable_sql\nSELECT 1", "no thread is open"),
+        ("%%resumable_sql class\nSELECT 1", "'class' is no name to bind"),
+        ("%%resumable_sql thread\nSELECT 1", "'thread' is no name to bind"),
         ("%%resumable a\nx = 1", "No thread is open: this step has no journal"),
         ("print(get_ipython().complete('st', '%resumable st')[1])", "['status']"),
         ("print(get_ipython().resumable_nb.kernel)", "None"),
@@ -72,6 +74,13 @@ def test_a_forgotten_extension_is_not_loaded_by_a_name(session):
     shown = session(LOAD, "%unload_ext resumable_nb", "from resumable_nb import durable", LOAD)
 
     assert ">> Loader" in shown
+
+
+def test_taken_away_it_says_that_nothing_is_kept_from_here_on(session):
+    """`%reload_ext` closes the thread, too: ordinary cells would change the state, and nobody would write it down."""
+    shown = session(LOAD, "%resumable open t", "%reload_ext resumable_nb")
+
+    assert "Thread t is closed. To go on:" in shown
 
 
 def test_no_widgets_for_progress_bars(tmp_path):
