@@ -100,7 +100,8 @@ def _html(frame: pd.DataFrame, *, is_live: bool) -> str:
 # ------------------------------------------------------------------ what stands in the cells
 def _beginning(shown: pd.DataFrame) -> pd.DataFrame:
     """The rows from the first on that a notebook can bear."""
-    sizes = shown.astype(str).map(len).sum(axis=1) + 10 * shown.shape[1]
+    cells = shown.astype(object)  # as texts, pandas keeps a missing number missing, and that has no length
+    sizes = cells.map(lambda cell: len(str(cell))).sum(axis=1) + 10 * shown.shape[1]
     return shown.head(max(1, int((sizes.cumsum() <= MOST_CHARS).sum())))
 
 

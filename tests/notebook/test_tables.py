@@ -158,6 +158,15 @@ def test_cells_are_readable() -> None:
     assert found["number"].tolist()[0] == 1.5
 
 
+@pytest.mark.parametrize(
+    "number", [[1.5, None], pd.array([1, None], dtype="Int64"), pd.array([True, None], dtype="boolean")]
+)
+@pytest.mark.parametrize("metadata", [{}, {"runner": True}])
+def test_a_missing_number_has_its_place(number: Any, metadata: dict[str, Any]) -> None:
+    """A call that a crash lost has no duration and no tokens: its row is shown all the same."""
+    assert "lost" in shown(pd.DataFrame({"number": number, "phase": ["done", "lost"]}), **metadata)
+
+
 def test_an_empty_answer_is_an_empty_table() -> None:
     """No rows, or no names but one: a table with the names."""
     assert "thread_id" in shown(pd.DataFrame({"thread_id": pd.Series([], dtype=str)}))
