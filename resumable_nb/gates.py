@@ -221,10 +221,10 @@ def _short(payload: Any) -> str:
 
 def already(gate: Gate) -> AlreadyDecided:
     """Somebody was first."""
-    anew = f"`%resumable fresh {gate.request.step or 'STEP'}`"
+    fork = f"%resumable fork {gate.seq - 1} NEW"
     return AlreadyDecided(
         f"{gate} was {gate.decision}. That decision stands; nothing was changed. To be asked anew, change what is "
-        f"asked about, or run {anew} in the notebook (it asks models anew, too)."
+        f"asked about, or go on in a fork from before the question: `{fork}`."
     )
 
 

@@ -12,7 +12,7 @@ from resumable_nb.calls.approval import approve
 from resumable_nb.errors import AnswerRejected, UsageError
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
 from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
-from resumable_nb.research.records import Brief, Budget, SubQuestion
+from resumable_nb.research.records import Brief, Budget, ProposedQuestion, SubQuestion
 from resumable_nb.research.sources import Source, Together, heading_above
 from resumable_nb.research.watching import Watch
 from resumable_nb.terminal import counted
@@ -216,13 +216,19 @@ def approve_plan(state: ResearchState, message: str = "Research these questions?
         Rejected: a person said no; the comment says why.
     """
     plan = questions_of(state)
-    asked = [{"question": one.question, "answered_by": one.answered_by} for one in plan]
+    asked = [ProposedQuestion(question=one.question, answered_by=one.answered_by) for one in plan]
     approved = approve(message, asked).payload
     if approved != asked:
         known = {one.question: one for one in plan}
-        plan = [known[p["question"]] if p["question"] in known else SubQuestion.model_validate(p) for p in approved]
+        plan = [_as_edited(one, known.get(one.question)) for one in approved]
         state.update(plan=plan)
     return plan
+
+
+def _as_edited(approved: ProposedQuestion, before: SubQuestion | None) -> SubQuestion:
+    """What a person made of a sub-question; of one that was in the plan before, what is known about it stays."""
+    one = before or SubQuestion(question=approved.question)
+    return one.model_copy(update={"answered_by": approved.answered_by}) if approved.answered_by else one
 
 
 def questions_of(state: ResearchState) -> list[SubQuestion]:

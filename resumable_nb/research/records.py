@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Confidence = Literal["low", "medium", "high"]
 _CONFIDENCES = ("low", "medium", "high")
@@ -71,6 +71,18 @@ class SubQuestion(_Record):
     status: Literal["open", "done", "not found"] = "open"
     refused: int = 0
     notes: list[str] = []
+
+
+class ProposedQuestion(_Record):
+    """A sub-question as it is put before a person, who may edit it; one that they write may be its text alone."""
+
+    question: str
+    answered_by: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, given: Any) -> Any:
+        return {"question": given} if isinstance(given, str) else given
 
 
 class Finding(_Record):
@@ -138,10 +150,14 @@ class Report(_Record):
         return render(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as a Markdown file, in which links to files lead from where that file stands."""
+        """Write it as a Markdown file, in which links to files lead from where that file stands.
+
+        Its folder is made if need be: what a report cost is not lost to a missing folder.
+        """
         from resumable_nb.research.rendering import render
 
         where = Path(path)
+        where.parent.mkdir(parents=True, exist_ok=True)
         where.write_text(render(self, seen_from=where.resolve().parent), encoding="utf-8")
 
     def _repr_markdown_(self) -> str:

@@ -277,6 +277,28 @@ def test_a_fork_asks_again(thread: Thread) -> None:
         assert len(other.fold.gates.waiting()) == 1
 
 
+def test_the_way_out_of_a_decision_is_one(thread: Thread) -> None:
+    """A decision stands, also over `fresh`; who tries to change it is told of a fork, and that one asks anew."""
+
+    def body() -> int:
+        return approve("Send?", 1).payload
+
+    paused(thread, body)
+    yes(thread)
+    with pytest.raises(AlreadyDecided) as told:
+        yes(thread)
+    found = re.search(r"`%resumable fork (\d+) NEW`", str(told.value))
+    assert found is not None
+    thread.fork(int(found[1]), "other")
+
+    thread.fresh("s")
+    assert thread.step("s", body) == 1
+    with resumable_nb.open("other", db=thread.store.path) as other:
+        paused(other, body)
+        yes(other)
+        assert other.step("s", body) == 1
+
+
 def test_a_script_that_awaits_stops_like_approve(thread: Thread) -> None:
     """Without a front end `await approval(…)` does not wait for ever: it stops, and passes on the next run."""
 

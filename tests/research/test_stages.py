@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import resumable_nb
-from resumable_nb import effect, gates
+from resumable_nb import effect, gates, payloads
 from resumable_nb.errors import Paused, Rejected, UsageError
 from resumable_nb.llm.forms import Form
 from resumable_nb.research import (
@@ -334,7 +335,37 @@ def test_the_plan_can_be_approved_in_a_cell_of_its_own(model: ResearchModel, thr
         thread.step("gate", lambda state: (state.update(plan=[LAMP]), approve_plan(state))[1])
     gate = thread.fold.gates.waiting()[0]
 
-    assert gate.payload == [{"question": LAMP, "answered_by": ""}]
+    assert payloads._plain(gate.payload) == [{"question": LAMP, "answered_by": ""}]
+
+
+@pytest.mark.parametrize("wrong", ['[{"q": 1}]', '[{"answered_by": "a year"}]', "[7]"])
+def test_an_edited_plan_that_is_none_is_asked_about_again(model: ResearchModel, thread: Any, wrong: str):
+    """Else the step would fail on it for ever, as a decision stands; plain texts are questions."""
+
+    def gate(state: Any) -> list[SubQuestion]:
+        state.update(plan=[LAMP])
+        return approve_plan(state)
+
+    with pytest.raises(Paused):
+        thread.step("gate", gate)
+    with contextlib.suppress(UsageError):  # what the form alone tells is refused before anything is decided
+        gates.decide(thread.store, thread.thread_id, "gate", approve=True, payload=wrong)
+        with pytest.raises(Paused, match="could not be used"):
+            thread.step("gate", gate)
+    edited = json.dumps(["Who built the mill?", {"question": LAMP, "answered_by": "a year"}])
+    gates.decide(thread.store, thread.thread_id, "gate", approve=True, payload=edited)
+
+    plan = thread.step("gate", gate)
+    assert [(one.question, one.answered_by) for one in plan] == [("Who built the mill?", ""), (LAMP, "a year")]
+    assert thread.state.plan == plan
+
+
+def test_a_report_is_saved_into_a_new_folder(model: ResearchModel, thread: Any, tmp_path: Path):
+    """`report.save("out/report.md")` does what the README says, whether `out` is there or not."""
+    report = thread.step("all", lambda: research(TWO, sources=Folder(str(ISLAND)), approve=False))
+    report.save(tmp_path / "new" / "out" / "report.md")
+
+    assert TWO in (tmp_path / "new" / "out" / "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("form", [Understood, Plan, Extracted, Written])
