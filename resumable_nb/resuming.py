@@ -229,7 +229,7 @@ class Resume:
         calls = "no call had been answered"
         if done:
             calls = f"{done:,} call{'s' * (done > 1)} had been answered"
-            calls += f", {again:,} done again ({again / done:.0%})" if again else ""
+            calls += f"; done again, for want of an answer that fits: {again:,}" if again else ""
         return Line("going on", f"{self._took_s():,.1f} s after opening; {calls}")
 
     def listen(self, show: Callable[[list[Line], list[Line]], object]) -> None:

@@ -170,7 +170,8 @@ class _Fold:
     def _recovery(self, row: _Row) -> None:
         again, done = row.data.get("calls_again", 0), row.data.get("calls_done", 0)
         took = f"{(row.duration_ms or 0) / 1e3:,.1f} s from opening to the first new call"
-        self._mark(row, "recovery", f"went on after a crash: {took}; {again} of {done} answered calls done again")
+        calls = f"calls answered before: {done}, done again for want of an answer that fits: {again}"
+        self._mark(row, "recovery", f"went on after a crash: {took}; {calls}")
 
     def _notice(self, row: _Row) -> None:
         if row.name == "budget":
