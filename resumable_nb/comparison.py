@@ -21,6 +21,7 @@ _PAIRS = 1_000_000  # comparisons that one list or text may take; beyond that it
 _CONTEXT = 40  # characters of a text that are shown beside what changed in it
 _ALIKE = 0.4  # texts that have less in common are shown one below the other
 _MISSING: Any = object()
+_UNSEEN = '["$fields_set"]'  # which parts of a model were given by name: pydantic's own account, nothing of a person's
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 
@@ -195,7 +196,8 @@ def lines(found: Iterable[Change]) -> list[Line]:
     """The same for a person: a heading per field that says how much, and below it what; long values cut."""
     fields: dict[str, list[Change]] = {}
     for change in found:
-        fields.setdefault(change.field, []).append(change)
+        if _UNSEEN not in change.path:
+            fields.setdefault(change.field, []).append(change)
     return [line for name, of_field in fields.items() for line in _field_lines(name, of_field)]
 
 

@@ -45,9 +45,8 @@ class Diff(list[dict[str, Any]]):
 
     def panel(self) -> Panel:
         """For a person: of lists what came and went, of texts the words that changed; long values cut."""
-        if not self:
-            return Panel(f"{self.title}: the states are the same")
-        return Panel(self.title, comparison.lines(self.changes))
+        shown = comparison.lines(self.changes)
+        return Panel(self.title, shown) if shown else Panel(f"{self.title}: the states are the same")
 
     def __repr__(self) -> str:
         return self.panel().text()

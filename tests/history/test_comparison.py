@@ -61,6 +61,14 @@ def test_a_nested_model_is_compared_part_by_part() -> None:
     assert told(before, after)[1:] == ["~ [0].claim Bees dance to tell{+ others+}", '+ [1] Finding(claim="X", n=2)']
 
 
+def test_what_pydantic_notes_for_itself_is_not_shown() -> None:
+    """Which parts were given by name differs once a default is set; a person sees the part that changed, no more."""
+    before = [model(claim="Bees dance", n=1) | {"$fields_set": ["claim"]}]
+
+    assert told(before, [model(claim="Bees dance", n=2)])[1:] == ["- [0].n 1", "+ [0].n 2"]
+    assert told(before, [model(claim="Bees dance", n=1)]) == []
+
+
 def test_fields_that_come_and_go_are_said_so() -> None:
     """A field that only one of the states has is added or removed as a whole."""
     found = changes({"old": [1]}, {"new": {"$type": "date", "value": "2024-05-01"}})
