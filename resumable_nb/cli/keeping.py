@@ -64,6 +64,9 @@ def prune(
     from resumable_nb.pruning import Pruning
     from resumable_nb.pruning import prune as prune_store
 
+    if keep is None and answers_before is None and not drop:
+        raise UsageError("Say what is to go: --keep N, --answers-before WHEN, --drop ID, or several of them.")
+
     def agreed(plan: Pruning) -> bool:
         click.echo(plan.going())
         return yes or (sys.stdin.isatty() and click.confirm("Do this?"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from resumable_nb.cli.shared import DB, THREAD, Rows, ask, cli, store_at, thread_in
+from resumable_nb.errors import UsageError
 from resumable_nb.terminal import one_line, plain, table
 
 if TYPE_CHECKING:
@@ -125,7 +126,11 @@ def timeline(db: Path, thread: str | None, output: Path | None) -> None:
 
     name = thread_in(db, thread)
     path = output or Path(re.sub(r"[^\w.-]+", "-", name) + ".timeline.html")
-    path.write_text(page(store_at(db), name), encoding="utf-8")
+    drawn = page(store_at(db), name)
+    try:
+        path.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}. Name another file with --output.") from None
     click.echo(f"{path} shows thread {one_line(name)}.")
 
 

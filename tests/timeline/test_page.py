@@ -160,3 +160,14 @@ def test_the_command_writes_the_file(db: Path, tmp_path: Path) -> None:
     assert "default-src &#x27;none&#x27;" in text
     assert data is not None
     assert json.loads(data[1])["picture"]["thread"] == "bees"
+
+
+def test_a_file_that_cannot_be_written_is_said_in_a_line(db: Path, tmp_path: Path) -> None:
+    """A folder that is not there is named, with what to do; there is no traceback."""
+    output = tmp_path / "missing" / "bees.html"
+    command = ["timeline", "--db", str(db), "--thread", "bees", "--output", str(output)]
+    told = subprocess.run([sys.executable, "-m", "resumable_nb", *command], capture_output=True, text=True, check=False)
+
+    assert told.returncode == 2
+    assert f"{output} cannot be written" in told.stderr
+    assert "--output" in told.stderr and "Traceback" not in told.stderr
