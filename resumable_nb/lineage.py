@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from resumable_nb.commit import checkpoint_row, rows_to
+from resumable_nb.commit import checkpoint_row, rows_to, state_facts
 from resumable_nb.journal import Row
+from resumable_nb.place import Left
 
 if TYPE_CHECKING:
-    from resumable_nb.cells import Cell, Record
+    from collections.abc import Iterable, Mapping
+
+    from resumable_nb.cells import Cell, Order, Record
     from resumable_nb.place import Places
     from resumable_nb.state import Image
     from resumable_nb.thread import Thread
@@ -27,6 +30,7 @@ class Lineage:
     thread: Thread
     places: Places
     start: int = 0
+    _notebook: str | None = field(init=False, default=None)
 
     def parent(self, above: list[Cell]) -> int:
         """The newest checkpoint of the lineage that belongs to a cell above: the new one starts from it."""
@@ -68,3 +72,23 @@ class Lineage:
             self.thread, cell, parent=self.parent(above), entry=entry, image=image, origin=origin, **columns
         )
         return [*self.anchor_rows(), *self.thread.value_rows(image.blobs), *moves]
+
+    def know_notebook(self, order: Order, *, is_newest: bool) -> None:
+        """R10: a thread remembers the notebook that made it; another one starts from the newest checkpoint."""
+        fold = self.thread.fold
+        if order.path is None or order.path == self._notebook or not fold.root:
+            return
+        self._notebook = order.path
+        ids = [c.cell_id for c in order.cells]
+        known = next((n for n in fold.notebooks if _same_notebook(n, order.path, ids)), None)
+        if known is None:
+            first = not fold.notebooks and not is_newest
+            known = {"path": order.path, "ids": ids, "base": 0 if first else fold.newest()}
+            self.thread.append(Row(kind="notice", name="notebook", data=json.dumps(known)))
+        self.start = known["base"] or fold.root
+        self.places.start = Left(state_facts(fold.image(self.start)))
+
+
+def _same_notebook(known: Mapping[str, Any], path: str, ids: Iterable[str]) -> bool:
+    shared = set(known["ids"]) & set(ids)
+    return bool(known["path"] == path or (shared and 2 * len(shared) >= len(known["ids"])))

@@ -6,14 +6,12 @@ The order of events for every cell: `begin` (before any of its code runs), then 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from resumable_nb import back, failpoints, holding, scope, values
-from resumable_nb.asking import Question
+from resumable_nb import back, failpoints, holding, scope
 from resumable_nb.back import Back
 from resumable_nb.binding import Binder
 from resumable_nb.cells import STATE, Cell, Order, Record, fingerprint_of
@@ -34,16 +32,18 @@ from resumable_nb.errors import (
 from resumable_nb.fingerprint import Facts
 from resumable_nb.journal import Row
 from resumable_nb.lineage import Lineage
-from resumable_nb.names import MODULE, Names, made_by
+from resumable_nb.named_state import NamedState
+from resumable_nb.names import MODULE, Names
 from resumable_nb.place import Entry, Left, Places
 from resumable_nb.resuming import before_skip
+from resumable_nb.running import Running, Start
 from resumable_nb.scope import Run, Scope
-from resumable_nb.state import Image, State
 from resumable_nb.why import left_out, not_stored, notes, why_it_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, MutableMapping
+    from collections.abc import Mapping, MutableMapping
 
+    from resumable_nb.state import Image
     from resumable_nb.thread import Thread
 
 Action = Literal["skip", "run", "plain"]
@@ -71,29 +71,6 @@ class Decision:
 
 
 @dataclass
-class _Start:
-    """Where a cell starts: what stands above it, what it needs, the checkpoint with its state, and that state."""
-
-    cell: Cell
-    above: list[Cell]
-    before: dict[str, Facts | None]
-    everywhere: Mapping[str, Left]
-    entry: int
-    image: Image
-
-
-@dataclass
-class _Running(_Start):
-    """A cell between `begin` and its end."""
-
-    objects: dict[str, Any]
-    facts: dict[str, Facts | None]
-    start: holding.Start
-    scope: Scope
-    found: Record | None = None
-
-
-@dataclass
 class Kernel:
     """The rules for one thread in one process.
 
@@ -113,13 +90,13 @@ class Kernel:
     tracked: frozenset[str] = frozenset()
     names: Names = field(init=False)
     places: Places = field(init=False)
-    running: _Running | None = field(init=False, default=None)
+    running: Running | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.names = Names(self.namespace, self.hidden)
         self.places = Places(self.thread.fold, self.names, Left(), anchors=dict(self.thread.fold.anchors))
+        self._class = NamedState(self.state_name, self.namespace, self.thread.live)
         self._outside = Scope(self.thread)
-        self._notebook: str | None = None
         self._lineage = Lineage(self.thread, self.places)
         self._binder = Binder(self.thread, self.names, self.places)
         self._problem: StateError | None = None
@@ -129,29 +106,18 @@ class Kernel:
         self._said_guess = False
         self._order: Order | None = None
         scope.enter(self._outside)
-        if self.state_name is None or self._state_class() is not None:
+        if self.state_name is None or self._class.find() is not None:
             self._begin_thread()
         else:
             self.thread.resume.loaded(None, waits_for=f"the cell that defines `{self.state_name}` has run")
 
     # ------------------------------------------------------------------ opening
-    def _state_class(self) -> type[State] | None:
-        if self.state_name is None:
-            return self.thread.live.cls
-        found = self.namespace.get(self.state_name)
-        if found is not None and not (isinstance(found, type) and issubclass(found, State)):
-            raise UsageError(
-                f"--state {self.state_name}: `{self.state_name}` is {type(found).__name__}, not a subclass of `State`. "
-                f"Write `class {self.state_name}(ResearchState): …` and run that cell."
-            )
-        return found
-
     def _begin_thread(self) -> None:
         with self.thread.telling(self.thread.fold.newest()):
             self._load_thread()
 
     def _load_thread(self) -> None:
-        cls = self._state_class()
+        cls = self._class.find()
         if cls is not None and cls is not self.thread.live.cls:
             self.thread.live.redefine(cls)
         self.thread.begin(self.query)
@@ -187,7 +153,7 @@ class Kernel:
         """The class of the state may have been defined anew. What does not fit stops the cells that need it."""
         if self.state_name is None:
             return
-        cls = self._state_class()
+        cls = self._class.find()
         if cls is None or (self.thread.fold.root and cls is self.thread.live.cls):
             return
         try:
@@ -214,7 +180,7 @@ class Kernel:
             if cell.step is not None or STATE in {*cell.code.loads, *cell.code.writes}:
                 raise problem
             return Decision("plain", f"{problem}. This cell, which uses no state, runs all the same")
-        self._know_notebook(order)
+        self._lineage.know_notebook(order, is_newest=self.newest)
         self._order = order
         self._follow_state_class()
         self.places.arrive(cell, order)
@@ -224,7 +190,7 @@ class Kernel:
         self._binder.bind(cell, above, at)
         entry, image = self._put_state(above, at)
         before = {n: self._facts_at_start(n, at.placed, image) for n in at.needed}
-        start = _Start(cell, above, before, at.everywhere, entry, image)
+        start = Start(cell, above, before, at.everywhere, entry, image)
         return self._begin_plain(start) if cell.step is None else self._begin_step(start)
 
     def _refresh(self) -> ResumableError | None:
@@ -275,10 +241,10 @@ class Kernel:
         try:
             if self._problem is not None:
                 raise self._problem
-            if self._state_class() is None:
-                raise self._no_class()
+            if self._class.find() is None:
+                raise self._class.missing()
             if left.blame or left.facts is None:
-                raise self._no_class()
+                raise self._class.missing()
             seq = left.record.checkpoint if left.record else self._lineage.start
             image = self.thread.fold.image(seq)
             self._set_state(image)
@@ -288,13 +254,6 @@ class Kernel:
             return self._lineage.parent(above), self.thread.live.image()
         return seq, image
 
-    def _no_class(self) -> StateError:
-        name = str(self.state_name)
-        known = [n for n, x in self.namespace.items() if isinstance(x, type) and issubclass(x, State)]
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f" Did you mean `--state {near[0]}`?" if near else " Run that cell first."
-        return StateError(f"`--state {name}`: no cell has defined `{name}` yet.{hint}")
-
     def _set_state(self, image: Image) -> None:
         with self.thread.telling(self.thread.fold.newest()):
             self.thread.live.set(image)
@@ -302,22 +261,14 @@ class Kernel:
         self.namespace[STATE] = self.thread.live.state
 
     # ------------------------------------------------------------------ ordinary cells
-    def _begin_plain(self, start: _Start) -> Decision:
+    def _begin_plain(self, start: Start) -> Decision:
         self.places.ran.pop(start.cell.cell_id, None)
         self._outside.begin(start.cell.cell_id)
-        self.running = self._watch(start, self._outside)
+        self.running = Running.of(start, self.names, self._outside)
         return Decision("plain", "\n".join(self._take_lines()))
 
-    def _watch(self, start: _Start, ground: Scope) -> _Running:
-        """The cell runs now: remember what names hold that it might change."""
-        watched = {n for n in start.before if n != STATE and not n.startswith(MODULE)} | start.cell.code.writes
-        watched |= self.names.aliases(watched)
-        facts = {n: self.names.facts(n) for n in watched}
-        objects, held = self.names.identities(), holding.Start.of(self.names, start.everywhere)
-        return _Running(**vars(start), objects=objects, facts=facts, start=held, scope=ground)
-
     # ------------------------------------------------------------------ steps
-    def _begin_step(self, start: _Start) -> Decision:
+    def _begin_step(self, start: Start) -> Decision:
         cell, above, before = start.cell, start.above, start.before
         for name, facts in before.items():
             if name != STATE and not name.startswith(MODULE):
@@ -347,23 +298,21 @@ class Kernel:
             fold.unfinished.add(cell.cell_id)
         self._gate(start, run, found)
         self.places.ran.pop(cell.cell_id, None)
-        self.running = self._watch(start, run)
+        self.running = Running.of(start, self.names, run)
         self.running.found = found
         scope.enter(run)
         return Decision("run", "\n".join(why))
 
-    def _gate(self, start: _Start, run: Run, found: Record | None) -> None:
+    def _gate(self, start: Start, run: Run, found: Record | None) -> None:
         """`--approve`: the body runs only after a person's yes, given for this code, these inputs and this state.
 
         Raises:
             Paused: nobody has decided yet.
             Rejected: they said no.
         """
-        if start.cell.approve is None:
+        question = start.question(run)
+        if question is None:
             return
-        inputs = {n: f and {"value": f.summary, "digest": f.digest} for n, f in start.before.items() if n != STATE}
-        about = {"code": start.cell.code.digest, "inputs": inputs, "state": start.image.digest}
-        question = Question.about(run, start.cell.approve, None, default=about)
         if found is not None and question.gate() is None:
             return  # it was done before anybody wanted to be asked; now it only rebuilds its names
         try:
@@ -424,7 +373,7 @@ class Kernel:
             self._back_to_entry(running)
             raise
 
-    def _back_to_entry(self, running: _Running) -> None:
+    def _back_to_entry(self, running: Running) -> None:
         self._set_state(running.image)
 
     def _adopt_state(self) -> None:
@@ -440,37 +389,14 @@ class Kernel:
                 setattr(self.thread.live.state, name, getattr(bound, name))
             self.namespace[STATE] = self.thread.live.state
 
-    def _kept(self, running: _Running, image: Image) -> dict[str, Facts | None]:
-        """Names that the cell bound, altered or deleted, and the state if it changed or the cell is a step."""
-        self.names.forget()
-        maker = made_by(fingerprint_of(running.cell.code.digest, running.before))
-        now = self.names.identities()
-        rebound = {n for n, value in now.items() if n not in running.objects or running.objects[n] is not value}
-        for name in rebound:
-            self.names.made_by[name] = maker
-        gone = {n for n in running.objects if n not in now}
-        place = running.start.placed | running.before.keys()
-        altered = {n for n, f in running.facts.items() if n in place and (f and f.digest) != self.names.digest(n)}
-        names = {n for n in rebound | gone | altered | running.cell.code.writes if n != STATE}
-        kept = {n: self.names.facts(n) for n in names}
-        binds_state = STATE in running.cell.code.writes
-        if running.cell.step is not None or binds_state or image.digest != running.image.digest:
-            kept[STATE] = state_facts(image)
-        return kept
-
-    def _commit_plain(self, running: _Running) -> list[str]:
+    def _commit_plain(self, running: Running) -> list[str]:
         """R5: an ordinary cell that changes the state makes an `edit` checkpoint at its place."""
         self._adopt_state()
         image = self.thread.live.image()
-        kept = self._kept(running, image)
-        before = dict(running.before)
-        if STATE in kept or self._outside.uses_state:
-            before.setdefault(STATE, state_facts(running.image))
-        kept_names = {n for n, f in kept.items() if f is not None and n != STATE}
-        shared, passed = holding.recorded(self.names, running.start, running.facts, kept_names)
-        record = Record(running.cell, before, kept, checkpoint=running.entry, shared=shared, passed=passed)
+        kept = running.kept(self.names, image)
+        record = running.record(self.names, kept, uses_state=self._outside.uses_state)
         current = self.thread.fold.latest(running.cell.cell_id)
-        durable = STATE in before
+        durable = STATE in record.before
         lines = take_notices(self._outside)
         if (
             durable
@@ -488,7 +414,7 @@ class Kernel:
         self._follow_state_class()
         return lines
 
-    def _write_plain(self, running: _Running, record: Record, image: Image) -> Record:
+    def _write_plain(self, running: Running, record: Record, image: Image) -> Record:
         cell_id = running.cell.cell_id
         if STATE in record.kept:
             rows = self._rows(running, image, origin="edit", data=record.to_json(), key=record.key)
@@ -501,36 +427,22 @@ class Kernel:
         seq = self.thread.append(*rows)[-1]
         return replace(record, seq=seq, source_seq=seq, checkpoint=seq if STATE in record.kept else running.entry)
 
-    def _rows(self, running: _Running, image: Image, **columns: Any) -> list[Row]:
+    def _rows(self, running: Running, image: Image, **columns: Any) -> list[Row]:
         return self._lineage.rows(running.cell, running.above, entry=running.image, image=image, **columns)
 
-    def _commit_step(self, running: _Running, run: Run) -> list[str]:
+    def _commit_step(self, running: Running, run: Run) -> list[str]:
         run.settle()
         self._adopt_state()
         image = self.thread.live.end_step()
-        kept = self._kept(running, image)
+        kept = running.kept(self.names, image)
         lines = report(run)
         if running.found is not None:
             lines += self._stand_by_record(running, running.found, image, kept)
             self._end(running)
             return lines
-        kept_names = {n for n, f in kept.items() if f is not None and n != STATE}
-        shared, passed = holding.recorded(self.names, running.start, running.facts, kept_names)
-        together = kept_names | (set().union(*shared.values()) & running.before.keys())
-        encoded = values.encode_names({n: self.namespace[n] for n in together if self._storable(n)})
-        lost = {n: (f.storable or encoded.failed.get(n, "")) for n in kept_names if (f := kept[n])}
-        lost = {n: why for n, why in lost.items() if why}
         random = run.random_at_end()
-        moved = random is not None
-        record = Record(
-            running.cell,
-            running.before,
-            kept,
-            lost=lost,
-            shared=shared,
-            passed=passed,
-            spent=run.spent(),
-            moved_random=moved,
+        record, encoded = running.record_with_values(
+            self.names, kept, spent=run.spent(), moved_random=random is not None
         )
         failpoints.passing("step.commit.before")
         rows = self._rows(
@@ -541,31 +453,27 @@ class Kernel:
             ref_seq=run.started_seq,
             run_seq=run.started_seq,
             duration_ms=round((time.monotonic() - run.began) * 1e3, 3),
-            response=encoded.text if kept_names else None,
+            response=encoded.text if encoded is not None else None,
             body=random,
             data=record.to_json(),
         )
-        rows[:0] = self.thread.value_rows(encoded.blobs)
+        rows[:0] = self.thread.value_rows(encoded.blobs if encoded is not None else {})
         resumed = self.thread.resume.ended(run.step, run.cell.cell_id, run.again, is_done=True)
         seq = self.thread.append(*rows, *resumed)[len(rows) - 1]
         failpoints.passing("step.commit.after")
         record = replace(record, seq=seq, source_seq=seq, checkpoint=seq, started_seq=run.started_seq)
         self._committed = self.places.ran[running.cell.cell_id] = self.thread.fold.remember(record, image)
         self._end(running)
-        return lines + not_stored(lost, kept)
-
-    def _storable(self, name: str) -> bool:
-        facts = self.names.facts(name)
-        return facts is not None and not facts.storable
+        return lines + not_stored(record.lost, kept)
 
     def _stand_by_record(
-        self, running: _Running, found: Record, image: Image, kept: Mapping[str, Facts | None]
+        self, running: Running, found: Record, image: Image, kept: Mapping[str, Facts | None]
     ) -> list[str]:
         """A replay rebuilds names; the recorded exit state stands, and a difference is said."""
         lines = []
         recorded = self.thread.fold.image(found.checkpoint)
         if recorded.digest != image.digest:
-            fields = differing_fields(recorded, image)
+            fields = recorded.differing(image)
             lines.append(f"the replay ended with another state ({', '.join(fields)}); the recorded one stands")
         digests = {n: f and f.digest for n, f in kept.items()}
         stored = {n for n, f in found.kept.items() if n != STATE and f and not f.storable and n not in found.lost}
@@ -595,7 +503,7 @@ class Kernel:
         self._follow_state_class()
         return lines
 
-    def _write_failed(self, running: _Running, run: Run, error: BaseException) -> list[str]:
+    def _write_failed(self, running: Running, run: Run, error: BaseException) -> list[str]:
         """Say in the journal that the step failed; where that cannot be written, say that here."""
         self.thread.fold.unfinished.add(running.cell.cell_id)
         try:
@@ -604,7 +512,7 @@ class Kernel:
             return [] if isinstance(error, type(problem)) else [str(problem)]
         return []
 
-    def _end(self, running: _Running) -> None:
+    def _end(self, running: Running) -> None:
         self.names.forget()
         with contextlib.suppress(StateError, ValueNotStorable):
             self._left = self.thread.live.image().digest
@@ -641,35 +549,6 @@ class Kernel:
             raise UsageError("Go back in a cell below the one that opens the thread.")
         return Back(self.thread, self.places, self._lineage, self._order, back.find(self.thread, what, run)).go()
 
-    def _know_notebook(self, order: Order) -> None:
-        """R10: a thread remembers the notebook that made it; another one starts from the newest checkpoint."""
-        if order.path is None or order.path == self._notebook or not self.thread.fold.root:
-            return
-        self._notebook = order.path
-        ids = [c.cell_id for c in order.cells]
-        known = next((n for n in self.thread.fold.notebooks if _same_notebook(n, order.path, ids)), None)
-        if known is None:
-            first = not self.thread.fold.notebooks
-            base = self.thread.fold.root if first and not self.newest else self.thread.fold.newest()
-            known = {"path": order.path, "ids": ids, "base": 0 if first and not self.newest else base}
-            self.thread.append(Row(kind="notice", name="notebook", data=json.dumps(known)))
-        self._lineage.start = known["base"] or self.thread.fold.root
-        self.places.start = Left(state_facts(self.thread.fold.image(self._lineage.start)))
-
     def close(self) -> None:
         """Leave the thread: calls go live and unrecorded from here on."""
         scope.leave(self._outside)
-
-
-def _same_notebook(known: Mapping[str, Any], path: str, ids: Iterable[str]) -> bool:
-    shared = set(known["ids"]) & set(ids)
-    return bool(known["path"] == path or (shared and 2 * len(shared) >= len(known["ids"])))
-
-
-def differing_fields(one: Image, other: Image) -> list[str]:
-    """Fields that two images have not in common, or that differ in them."""
-
-    def text(image: Image, name: str) -> str | None:
-        return image.json(name) if name in image.fields else None
-
-    return sorted(f for f in {*one.fields, *other.fields} if text(one, f) != text(other, f))

@@ -148,6 +148,14 @@ class Image:
         """The stored fields, as a copy."""
         return dict(self._forms)
 
+    def differing(self, other: Image) -> list[str]:
+        """Fields that two images have not in common, or that differ in them; sorted."""
+
+        def text(image: Image, name: str) -> str | None:
+            return image.json(name) if name in image.fields else None
+
+        return sorted(f for f in {*self.fields, *other.fields} if text(self, f) != text(other, f))
+
     def json(self, field: str) -> str:
         """The JSON text of a stored field. Raises KeyError for another."""
         return self._forms[field].json
