@@ -6,6 +6,7 @@ Asked of a store by `doctor`, and of a file before it is imported: whatever hold
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from resumable_nb.journal import rows
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _SHOWN = 5
+_LAST_US = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000  # in any time zone still a date of Python's
 _KINDS = (
     *("thread", "session", "step", "checkpoint", "cell", "llm", "call", "effect", "approval", "resource", "recovery"),
     *("notice", "value", "outputs", "verification"),
@@ -36,6 +38,7 @@ _ROWS: tuple[tuple[str, str], ...] = (
     ("a parent that is itself, a later row or none", "j.parent_seq >= j.seq OR j.parent_seq < 0"),
     ("a run that is itself, a later row or none", "j.run_seq >= j.seq OR j.run_seq < 1"),
     ("a kind that this version does not know", f"j.kind NOT IN ({', '.join(map(repr, _KINDS))})"),
+    ("a time that no clock tells", f"NOT isfinite(j.ts) OR epoch_us(j.ts) NOT BETWEEN 0 AND {_LAST_US}"),
     (
         "a completing row that names no row that was started (R2)",
         (
@@ -69,6 +72,13 @@ _ROWS: tuple[tuple[str, str], ...] = (
     ),
     (f"a value of more than {rows.MAX_VALUE_BYTES >> 20} MB", _LARGE),
     ("JSON that cannot be read", _JSON),
+    (
+        "data of another form",
+        (
+            "CASE WHEN j.kind IN ('session', 'approval', 'checkpoint', 'resource', 'recovery', 'verification') AND "
+            "json_valid(j.data::VARCHAR) THEN json_type(j.data) <> 'OBJECT' END"
+        ),
+    ),
     (
         "a large value that is not what its hash says",
         "j.kind = 'value' AND j.phase <> 'pruned' AND (j.body IS NULL OR sha256(j.body) IS DISTINCT FROM j.key)",

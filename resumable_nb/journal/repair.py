@@ -75,20 +75,21 @@ class Inspected(NamedTuple):
 
 def inspect(path: Path, thread_id: str) -> Inspected:
     """Look at every row of a thread without changing anything. Others may write in between two threads."""
+    found: list[checking.Finding] = []
     with Lease(path, idle_s=0, wait_s=30).closed():
         try:
             with reading.attached(path) as con:
                 con.execute("CREATE TEMP VIEW journal AS SELECT * FROM store.main.journal")
-                found = list(checking.findings(con, thread_id))
+                found += list(checking.findings(con, thread_id))
                 light, whole = (rows.select(bodies=bodies) for bodies in (False, True))
                 sql = (
                     f"SELECT {light} FROM journal WHERE thread_id = $1 AND kind <> 'outputs' "
                     f"UNION ALL SELECT {whole} FROM journal WHERE thread_id = $1 AND kind = 'outputs' ORDER BY seq"
                 )
                 return Inspected(found, [rows.from_values(v) for v in con.execute(sql, [thread_id]).fetchall()])
-        except duckdb.Error as error:
+        except (duckdb.Error, TypeError, OverflowError) as error:  # the latter two: a time that is none
             words = str(error).partition("\n")[0]
-            return Inspected([checking.Finding(f"Its rows cannot all be read: {words}")], [])
+            return Inspected([*found, checking.Finding(f"Its rows cannot all be read: {words}")], [])
 
 
 def leftovers(path: Path) -> list[Path]:

@@ -47,6 +47,8 @@ def test_a_sound_store_has_a_line_for_each_thread(db: Path) -> None:
         ("DELETE FROM journal WHERE thread_id = 't' AND seq IN (4, 5, 9)", "3 rows of 23 missing (R1): 4 to 5, 9"),
         ("UPDATE journal SET body = 'x' WHERE kind = 'value'", "a large value that is not what its hash says"),
         ("UPDATE journal SET body = NULL, key = 'y', phase = 'pruned' WHERE kind = 'value'", "a large value that is not there"),
+        ("UPDATE journal SET ts = 'infinity' WHERE seq = 12", "a time that no clock tells: row 12"),
+        ("UPDATE journal SET data = '[1]' WHERE kind = 'session'", "data of another form"),
         ("UPDATE journal SET ref_seq = 40 WHERE seq = 12", "a later row or none: row 12"),
         ("UPDATE journal SET run_seq = 1 WHERE kind = 'call'", "a run that is no step (R2)"),
         ("UPDATE journal SET parent_seq = 5 WHERE kind = 'checkpoint' AND seq > 15", "from outside its lineage (R3)"),
