@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from resumable_nb.thread import Thread
 
 _RESULT = "result"
+INTERRUPTED = "Stopped. What was finished and answered is kept: run the script again to go on."
 
 
 @functools.cache
@@ -35,7 +36,7 @@ def tell_pauses() -> None:
     """Have a script that waits for a person end with what it waits for and exit code 3, as `resumable-nb run` does.
 
     Only what nobody caught comes to this hook; all but our own stops goes on to the one that was there before. A
-    console lives on. Where no decision would help, the code is 1.
+    console lives on. Where no decision would help, the code is 1. After Ctrl-C a line says that nothing is lost.
     """
     before = sys.excepthook
 
@@ -43,6 +44,8 @@ def tell_pauses() -> None:
         stop = main_error(error)
         if not isinstance(stop, Paused):
             before(kind, error, traceback)
+            if isinstance(stop, KeyboardInterrupt):
+                sys.stderr.write(f"{INTERRUPTED}\n")
             return
         sys.stderr.write(f"{plain(str(stop))}\n")
         if not hasattr(sys, "ps1"):

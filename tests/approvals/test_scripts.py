@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -71,3 +72,13 @@ def test_a_script_that_catches_the_pause_goes_on(tmp_path: Path) -> None:
     ended = run(tmp_path, "-c", f"{caught}    print('caught')\n")
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "caught\nat its end\n", "")
+
+
+def test_ctrl_c_says_after_the_traceback_that_the_script_can_go_on(tmp_path: Path) -> None:
+    """The person need not read a page of traceback to know that nothing is lost."""
+    script = SCRIPT.format(body="import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    ended = run(tmp_path, "-c", script)
+
+    assert ended.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("Stopped. What was finished and answered is kept")
