@@ -102,7 +102,7 @@ def _notes(rows: list[Row]) -> Iterator[str]:
         yield f"what {shown} showed was not signed by you: it is shown as text until `%resumable trust`"
     pruned = sum((row.data or "").startswith(PRUNED) for row in rows)
     if pruned:
-        yield f"{counted(pruned, 'row')} were pruned"
+        yield f"{counted(pruned, 'row')} {'was' if pruned == 1 else 'were'} pruned"
 
 
 def _version(text: str) -> tuple[int, ...]:

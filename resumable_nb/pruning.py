@@ -70,8 +70,9 @@ class Pruning:
     def going(self) -> str:
         """What goes and what stays."""
         lines = [line for thread in self.threads for line in thread.lines()]
-        content, before = _size(sum(t.freed.size_bytes for t in self.threads)), _size(self.size_bytes[0])
-        return "\n".join([*lines, f"{content} of content, of a file of {before}"])
+        # what is put in the place of little content may be longer
+        content = _size(max(0, sum(t.freed.size_bytes for t in self.threads)))
+        return "\n".join([*lines, f"{content} of content, of a file of {_size(self.size_bytes[0])}"])
 
     def outcome(self) -> str:
         """Whether it was done."""
