@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.notebook.outputs import OURS, Collector, Output, WidgetTexts
@@ -46,6 +46,26 @@ class Tee:
             if hasattr(publisher, "register_hook"):
                 publisher.register_hook(self._see)
                 self._undo.append(partial(publisher.unregister_hook, self._see))
+        if hasattr(self._shell.display_pub, "register_hook"):
+            for name in ("publish", "clear_output"):
+                self._hear_threads(self._shell.display_pub, name)
+
+    def _hear_threads(self, publisher: Any, name: str) -> None:
+        """Hear other threads of the cell too, such as draw the end of rich's bars: hooks are each thread's own."""
+        original, home = getattr(publisher, name), threading.get_ident()
+
+        @wraps(original)
+        def show(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == home:
+                return original(*args, **kwargs)
+            publisher.register_hook(self._see)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                publisher.unregister_hook(self._see)
+
+        setattr(publisher, name, show)
+        self._undo.append(partial(setattr, publisher, name, original))
 
     def stop(self) -> list[Output]:
         """End, and give what stands on screen now."""

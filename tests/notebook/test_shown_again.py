@@ -69,3 +69,20 @@ def test_what_was_left_on_screen_is_shown_again_once(nb: Screen) -> None:
 
 def _saved(output: dict) -> dict:
     return {k: v for k, v in output.items() if k != "transient"}
+
+
+def test_what_a_thread_shows_is_shown_again(nb: Screen) -> None:
+    """A bar that another thread of the step drew last, as rich's are, is shown as it ended."""
+    nb.cells["s"] = (
+        "%%resumable s\nimport threading\nfrom IPython.display import display\n"
+        "_ = display('none yet', display_id='bar')\n"
+        "def draw():\n    display('all', display_id='bar', update=True)\n    display('more')\n"
+        "thread = threading.Thread(target=draw)\nthread.start()\nthread.join()\ndel thread, draw"
+    )
+    nb.save()
+    nb.run_all()
+    nb.restart()
+    again = nb.run_all()["s"]
+
+    assert "restored from checkpoint" in again.said
+    assert [o["data"]["text/plain"] for o in again.own] == ["'all'", "'more'"]
