@@ -11,6 +11,7 @@ import pytest
 
 from resumable_nb.errors import StoreDamaged, StoreReplaced
 from resumable_nb.journal import Row, Session, Store
+from resumable_nb.journal.reading import Facts, check_whole
 from tests.journal.others import killed, run
 
 ROWS = 60
@@ -281,16 +282,25 @@ def test_a_file_that_lacks_its_end_is_noticed(path: Path) -> None:
     session.close()
     store.close()
     content, question = path.read_bytes(), "SELECT count(*), sum(hash(body)) FROM journal"
-    whole, said = store.rows(question), set()
+    whole, noticed = store.rows(question), 0
     for size in range(500_000, len(content), 300_000):
         path.write_bytes(content[:size])
         try:
             assert store.rows(question) == whole
-        except StoreDamaged as told:
-            said.add("was cut off" in str(told))
+        except StoreDamaged:
+            noticed += 1
         assert path.read_bytes() == content[:size]
 
-    assert said == {True, False}
+    assert noticed > 20
+
+
+def test_a_file_that_is_shorter_than_its_header_says_is_cut_off(store: Store) -> None:
+    """Where DuckDB opens such a file without a word, as it did with blocks of 256 KiB, we say it."""
+    size = store.path.stat().st_size
+    facts = Facts(store.store_id, "1", 0, size + 32768)
+
+    with pytest.raises(StoreDamaged, match=f"was cut off: it has {size} bytes and must have {size + 32768} at least"):
+        check_whole(store.path, facts)
 
 
 def test_a_row_that_was_deleted_by_hand_is_noticed(store: Store, session: Session) -> None:

@@ -439,7 +439,7 @@ def test_a_file_system_without_hard_links(path: Path, monkeypatch: pytest.Monkey
     Store.open(path)
     content = path.read_bytes()
     with pytest.raises(FileExistsError):
-        schema.create(path)
+        schema.create(path, None)
 
     assert path.read_bytes() == content
 
