@@ -256,7 +256,10 @@ class Back:
                 f"then. Put it back; else {first} has to run first, and what it leaves counts. "
                 f"`thread.state_at({newest})` has the state"
             )
-        return [*lines, f"nothing is lost: `%resumable back {NEWEST}` goes forward again"]
+        made = _made_by_running(self.fold)
+        if made and made[-1].seq != self.target.row.seq:
+            lines.append(f"nothing is lost: `%resumable back {NEWEST}` goes forward again")
+        return lines
 
     def _to_run(self) -> str:
         below = [cell for cell in self.below if cell.step is not None or cell.cell_id in self.dropped]

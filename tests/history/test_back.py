@@ -80,9 +80,11 @@ def test_going_back_and_forward_changes_nothing(nb: Screen) -> None:
     before = nb.value("[(h['seq'], thread.raw_state_at(h['seq'])) for h in thread.history()]")
     nb.execute("%resumable back start", "tool")
     assert nb.value("thread.raw_state_at('newest')") == before[0][1]
-    nb.execute("%resumable back plan", "tool")
-    nb.execute("%resumable back newest", "tool")
+    back = nb.execute("%resumable back plan", "tool").said
+    forward = nb.execute("%resumable back newest", "tool").said
 
+    assert "`%resumable back newest` goes forward again" in back
+    assert "goes forward again" not in forward
     assert nb.value("[(h['seq'], thread.raw_state_at(h['seq'])) for h in thread.history()]")[: len(before)] == before
     assert findings(nb) == ["one!", "report of one!"]
     assert "nothing to do" in nb.execute("%resumable back report", "tool").said
