@@ -92,6 +92,7 @@ class Pruned:
     Attributes:
         checkpoints: how many go.
         left: how many stay.
+        aside: how many of those that go are of other branches: given up by an edit, or left by going back.
         oldest: the row from which on all states are left.
         again: steps that are not done any more, and run again.
         asked_anew: steps that are not done and lose answers: running them costs anew.
@@ -102,6 +103,7 @@ class Pruned:
     freed: Freed
     checkpoints: int = 0
     left: int = 0
+    aside: int = 0
     oldest: int = 0
     again: tuple[str, ...] = ()
     asked_anew: tuple[str, ...] = ()
@@ -118,6 +120,8 @@ class Pruned:
                 f"  checkpoints: {self.checkpoints:,} to go, {self.left:,} to stay; states before row {self.oldest} "
                 "cannot be seen then"
             )
+        if self.aside:
+            lines.append(f"  of them, on other branches: {self.aside:,}, which `%resumable back` cannot reach then")
         if free := [name for name in self.again if name not in self.asked_anew]:
             lines.append(f"  not done any more, to be run again on their recorded answers: {_names(free)}")
         if freed.answers:
@@ -259,6 +263,7 @@ def _planned(store: Store, thread_id: str, keep: int | None, cutoff: datetime | 
         Freed(),
         checkpoints=len(gone),
         left=len(merging.kept),
+        aside=len(merging.gone - fold.chain_set),
         oldest=merging.oldest,
         again=tuple(n for n in again if n),
         asked_anew=tuple(n for n in loses if n and (n not in standing or n in again)),

@@ -57,6 +57,18 @@ def test_without_yes_nothing_is_changed_and_all_of_it_is_said(db: Path) -> None:
     assert "Nothing was changed" in str(plan)
 
 
+def test_checkpoints_that_only_going_back_could_reach_are_named(tmp_path: Path) -> None:
+    """A branch that an edit has left is counted by itself: who wants to go back to it keeps more."""
+    path = tmp_path / "r.duckdb"
+    for text in ("first", "second"):
+        with resumable_nb.open("t", db=path) as thread:
+            thread.step("a", lambda state, text=text: state.update(plan=[text]))
+            thread.step("b", lambda state: state.update(findings=["x"]))
+
+    assert "on other branches: 2, which `%resumable back` cannot reach" in str(resumable_nb.prune(path, keep=1))
+    assert "on other branches" not in str(resumable_nb.prune(path, keep=4))
+
+
 def test_a_pruned_thread_has_its_newest_state_and_nothing_is_done_twice(db: Path) -> None:
     """The newest state is exact; kept steps are skipped; others run on recorded answers; the effect is not repeated."""
     with resumable_nb.open("t", db=db, say=victim.said.append) as t:
