@@ -220,6 +220,7 @@ def ours_table(race: Race, steps: int, found: dict[str, Any]) -> str:
         ["95 % of these are below", "", digits(several["ms_95"])],
         [f"steps lost there, of {several['steps']:,}", "0", several["lost"]],
         [f"MB over a bare kernel, a thread of {found['calls']:,} calls open", "≤ 80", digits(kernel["open_mb"])],
+        ["the same, before the file is let go", "", digits(kernel["opening_mb"])],
     ]
     return markdown(["figure", "to reach", "measured"], rows)
 
