@@ -56,7 +56,6 @@ class Fold:
         self.notebooks: list[dict[str, Any]] = []
         self.large_values: dict[str, int] = {}
         self.outputs: dict[int, int] = {}
-        self.forked_at = 0
         self.calls_done = 0
         self.resources: set[str] = set()
         self.recovered_in: set[str] = set()
@@ -99,7 +98,7 @@ class Fold:
 
     def _apply_thread(self, row: Row) -> None:
         if row.phase == "forked":
-            self.forked_at, self.notebooks = row.seq, []
+            self.notebooks = []
 
     def _apply_notice(self, row: Row) -> None:
         if row.name == "notebook" and row.data:

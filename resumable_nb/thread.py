@@ -98,13 +98,14 @@ class Thread:
         if any(row.phase == "started" and row.kind != "step" for row in rows):
             refuse_if_stopped()
         with self._lock:
-            untold = self._untold_rows()
+            untold, told = self._untold_rows(), len(self._untold)
             try:
-                seqs = self.session.append(*rows, *untold)[: len(rows)]
-                self._untold = []
-                return seqs
+                return self.session.append(*rows, *untold)[: len(rows)]
             finally:  # a Ctrl-C may come in between: what is in the store is folded in, whatever else happens
-                self.fold.apply_all(row for row in (*rows, *untold) if self.fold.head < row.seq <= self.session.head)
+                stored = [row for row in (*rows, *untold) if self.fold.head < row.seq <= self.session.head]
+                if len(stored) == len(rows) + len(untold):
+                    del self._untold[:told]
+                self.fold.apply_all(stored)
 
     def note_skip(self, cell: Cell, record: Record, *, how: str = "skipped") -> None:
         """A step was not run, or only replayed. That writes nothing now: the next row, or the end, takes it along."""

@@ -110,7 +110,6 @@ class _Fold:
         self.checkpoints: dict[int, Json] = {}
         self.chain: list[int] = []
         self.forked: Json | None = None
-        self.forked_at = 0
         self.prices: Mapping[str, Any] | None = None
         self._runs: dict[int, Json] = {}
         self._open: dict[int, Json] = {}
@@ -134,7 +133,7 @@ class _Fold:
 
     def _thread(self, row: _Row) -> None:
         if row.phase == "forked":
-            self.forked, self.forked_at = {"from": row.data.get("from"), "seq": row.data.get("seq")}, row.seq
+            self.forked = {"from": row.data.get("from"), "seq": row.data.get("seq")}
             self.totals = dict.fromkeys(self.totals, 0)
             for lane in self.lanes.values():
                 lane.billed.clear()
