@@ -22,9 +22,18 @@ Open = Callable[..., Any]
 browser = pytest.mark.browser
 
 
+FILLED = "document.querySelector('.rnb-panel').textContent !== '…'"
+
+
 def choose(shown: Any, step: str) -> Any:
     shown.locator(".rnb-step", has_text=step).click()
+    shown.wait_for_function(FILLED)
     return shown.locator(".rnb-detail")
+
+
+def look_at(shown: Any, tab: str) -> None:
+    shown.locator(".rnb-detail").get_by_role("tab", name=tab).click()
+    shown.wait_for_function(FILLED)
 
 
 @browser
@@ -51,7 +60,7 @@ def test_text_from_anywhere_is_only_text(db: Path, opened: Open) -> None:
         detail = choose(shown, step)
         for tab in detail.get_by_role("tab").all():
             tab.click()
-            shown.wait_for_function("document.querySelector('.rnb-panel').textContent !== '…'")
+            shown.wait_for_function(FILLED)
             for exchange in detail.locator("details").all():
                 exchange.evaluate("node => { node.open = true }")
             texts.append(detail.inner_text())
@@ -72,10 +81,10 @@ def test_a_checkpoint_shows_its_state_its_changes_and_the_context(db: Path, open
     detail = choose(shown, "sources")
 
     assert "findings +5" in detail.inner_text().replace("\n", " ")
-    detail.get_by_role("tab", name="State").click()
+    look_at(shown, "State")
     assert "What do bees like?" in detail.inner_text()
     assert "5 items" in detail.inner_text()
-    detail.get_by_role("tab", name="What the model saw").click()
+    look_at(shown, "What the model saw")
     assert "Answer in brief." in detail.inner_text()
     assert "AQ6-1" in detail.inner_text()
 
@@ -125,6 +134,7 @@ def test_the_keyboard_is_enough(db: Path, opened: Open) -> None:
 def test_two_thousand_steps_stay_fluid(tmp_path: Path, opened: Open) -> None:
     """Only the rows in sight are in the page; the newest is one key away; the filter finds any."""
     shown = opened(page(long_thread(tmp_path / "t.duckdb", 2000, 1), "long"))
+    shown.locator(".rnb-step").first.wait_for()
     assert shown.locator(".rnb-step").count() < 40
     shown.locator(".rnb-scroll").focus()
     shown.keyboard.press("End")
@@ -133,9 +143,11 @@ def test_two_thousand_steps_stay_fluid(tmp_path: Path, opened: Open) -> None:
     shown.locator(".rnb-detail h4", has_text="step 1999").wait_for()
     shown.get_by_label("Filter steps").fill("step 1234")
 
+    shown.wait_for_function("document.querySelectorAll('.rnb-step').length < 2")  # it is drawn with the next frame
     assert shown.locator(".rnb-step").count() == 1
-    choose(shown, "step 1234").get_by_role("tab", name="State").click()
-    assert "1,235 items" in shown.locator(".rnb-detail").inner_text()
+    detail = choose(shown, "step 1234")
+    look_at(shown, "State")
+    assert "1,235 items" in detail.inner_text()
 
 
 @browser
@@ -143,7 +155,7 @@ def test_what_is_left_out_is_said(db: Path, opened: Open) -> None:
     """A file with too little room for the contexts says how many calls are missing, and where to see them."""
     shown = opened(page(Store.open(db), "bees", limit=6000))
     detail = choose(shown, "plan")
-    detail.get_by_role("tab", name="What the model saw").click()
+    look_at(shown, "What the model saw")
 
     assert "not in this file" in detail.inner_text()
 
