@@ -27,7 +27,7 @@ def test_a_skipped_cell_shows_what_was_left_at_the_end(book: Book) -> None:
 
     assert again.code == 0, again.said
     assert "restored" in again.shown("s")
-    assert again.shown("s").count("49") == 1
+    assert again.shown("s").splitlines().count("49") == 1, again.shown("s")  # a line: "649 ms" holds a 49 as well
     assert "   x\n0  1\n1  2" in again.shown("s")
     assert again.shown("plain").count("mine") == 1
     nbformat.validate(again.notebook)
