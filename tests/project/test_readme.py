@@ -11,11 +11,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import duckdb
 import nbformat
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from resumable_nb.cli import cli
 from resumable_nb.journal import Store
@@ -119,6 +121,15 @@ def test_the_two_commands_are_single_lines_for_a_bare_machine():
         assert line.count("-c constraints.txt") == 2
     assert demo.endswith("&& .venv/bin/resumable-nb demo")
     assert "&& .venv/bin/pytest" in tests
+
+
+def test_the_tested_versions_install_on_every_python_3_11():
+    """A system's own Python 3.11 may be its first release: no version that is pinned asks for a later one."""
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    installed = {name: found for name in pins for found in metadata.distributions(name=name)}
+
+    asks = {name: found.metadata["Requires-Python"] for name, found in installed.items() if found.version == pins[name]}
+    assert {name: python for name, python in asks.items() if python and "3.11.0" not in SpecifierSet(python)} == {}
 
 
 @pytest.mark.parametrize("command", sorted(cli.commands))
