@@ -117,7 +117,7 @@ class Back:
     Attributes:
         order: where its cells stand now.
         taken_up: cells above, and the target's, of which another run counts than now.
-        dropped: cells below, which stand to be run again.
+        dropped: cells below that left a state, which stand to be run again. What only read it is left to the rules.
     """
 
     thread: Thread
@@ -147,13 +147,18 @@ class Back:
         found = next((c for c in self.cells if c.cell_id == cell_id), None)
         return found or next((c for c in self.cells if step is not None and c.step == step), None)
 
+    def _left_a_state(self, cell: Cell) -> bool:
+        """Whether its run that counts wrote a checkpoint; a cell that changed no field has a row of another kind."""
+        seq = self.fold.lineage.get(cell.cell_id)
+        return seq is not None and _row(self.fold, seq).kind == "checkpoint"
+
     # ------------------------------------------------------------------ the rows
     def go(self) -> list[str]:
         """Write it, and forget what this kernel knows otherwise. Returns what to say.
 
         On return the rows are in the store; where the thread is there already, none is written.
         """
-        self.dropped = [c.cell_id for c in self.below if c.cell_id in self.fold.lineage]
+        self.dropped = [c.cell_id for c in self.below if self._left_a_state(c)]
         rows = self._rows()
         if rows:
             self.thread.append(*self.lineage.anchor_rows(), *rows)

@@ -170,3 +170,21 @@ def test_another_notebook_is_told_that_it_has_no_such_place(nb: Screen) -> None:
     assert "is no cell of this notebook" in shown
     assert "%resumable fork" in shown
     assert "is where the thread is: nothing to do" in nb.execute("%resumable back more", "tool").said
+
+
+READS = {"reads": "for question in state.plan:\n    last = question", "prints": "print(len(state.findings), state.plan)"}
+
+
+def test_a_cell_that_only_reads_the_state_need_not_run_again(tmp_path: Path) -> None:
+    """Going back names no cell below that left the state as it was, and the thread is where that cell found it."""
+    above, below = (("open", "ask", "plan"), ("research", "report"))
+    cells = {n: CELLS[n] for n in above} | READS | {n: CELLS[n] for n in below}
+    with screen(tmp_path, **cells, shows="state.findings") as nb:
+        nb.run_all()
+        assert "nothing to do" in nb.execute("%resumable back report", "tool").said
+        said = nb.execute("%resumable back plan", "tool").said
+
+        assert "To run from there: `research`, `report`; done" in said
+        assert "may change the state" not in nb.run("research").said
+        assert findings(nb) == ["one!"]
+        assert "restored" in nb.run("report").said

@@ -258,7 +258,7 @@ class Kernel:
         self.ran[cell.cell_id] = record
 
     def back(self, step: str, nth: int) -> None:
-        """Run `nth` of a step counts again, with what stood above it then; cells below have to run again."""
+        """Run `nth` of a step counts again, with what stood above it then; cells below that left a state run again."""
         thread, cells = self.thread, self.above(Cell("", None, ()))
         at = [i for i, x in enumerate(thread.log) if x[0].cell.step == step][nth]
         target, then, _ = thread.log[at]
@@ -292,7 +292,8 @@ class Kernel:
                 self.seen.pop(c.cell_id, None)
                 self.ran.pop(c.cell_id, None)
         for c in below:
-            if thread.lineage.pop(c.cell_id, None):
+            if (record := thread.lineage.get(c.cell_id)) is not None and STATE in record.kept:
+                del thread.lineage[c.cell_id]
                 self.ran.pop(c.cell_id, None)
         thread.anchors |= self.anchors
 
