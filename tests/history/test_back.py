@@ -172,7 +172,10 @@ def test_another_notebook_is_told_that_it_has_no_such_place(nb: Screen) -> None:
     assert "is where the thread is: nothing to do" in nb.execute("%resumable back more", "tool").said
 
 
-READS = {"reads": "for question in state.plan:\n    last = question", "prints": "print(len(state.findings), state.plan)"}
+READS = {
+    "reads": "for question in state.plan:\n    last = question",
+    "prints": "print(len(state.findings), state.plan)",
+}
 
 
 def test_a_cell_that_only_reads_the_state_need_not_run_again(tmp_path: Path) -> None:
