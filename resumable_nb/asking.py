@@ -84,7 +84,7 @@ class Question:
             gate, fold = self.gate(), self.scope.thread.fold
             if gate is None:  # a known one closes none: its neighbours, asked in parallel, may only not be here yet
                 waiting = fold.gates.waiting_of(step=self.scope.step, cell_id=self.scope.cell_id)
-                rows = [closing(old) for old in waiting if old.seq not in self.scope.gates_asked]
+                rows = [old.row("dropped") for old in waiting if old.seq not in self.scope.gates_asked]
                 self.scope.append(*self.scope.thread.value_rows(self.blobs), *rows, self._request())
                 gate = self.gate()
             assert gate is not None
@@ -176,18 +176,3 @@ class Question:
         if decision.edited:
             told["approved"] = decision.payload
         state.update(decisions=[told | {"who": decision.who, "at": decision.at}])
-
-
-def closing(gate: Gate) -> Row:
-    """The row that says that nobody needs to decide this any more."""
-    asked = gate.request
-    return Row(
-        kind="approval",
-        phase="dropped",
-        ref_seq=gate.seq,
-        step=asked.step,
-        cell_id=asked.cell_id,
-        name=asked.name,
-        key=asked.key,
-        occurrence=asked.occurrence,
-    )

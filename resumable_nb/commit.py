@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb import differences
-from resumable_nb.asking import closing
 from resumable_nb.cells import DIGEST_LENGTH
 from resumable_nb.fingerprint import Facts
 from resumable_nb.journal import Row
@@ -56,7 +55,7 @@ def rows_to(
     """
     rows = thread.value_rows(entry.blobs)
     if origin == "step":  # it has ended: what it asked on the way and did not wait for needs no answer
-        rows += [closing(g) for g in thread.fold.gates.waiting_of(step=cell.step, cell_id=cell.cell_id)]
+        rows += [g.row("dropped") for g in thread.fold.gates.waiting_of(step=cell.step, cell_id=cell.cell_id)]
     bring = entry.changes_from(thread.fold.image(parent))
     if bring is not None:
         phase = "migration" if '"version"' in bring else "taken up"

@@ -130,6 +130,21 @@ class Gate:
         found: dict[str, Any] = json.loads(self.request.data or "{}")
         return found
 
+    def row(self, phase: str, data: dict[str, Any] | None = None) -> Row:
+        """The row that says what became of it."""
+        asked = self.request
+        return Row(
+            kind="approval",
+            phase=phase,
+            ref_seq=self.seq,
+            step=asked.step,
+            cell_id=asked.cell_id,
+            name=asked.name,
+            key=asked.key,
+            occurrence=asked.occurrence,
+            data=None if data is None else json.dumps(data),
+        )
+
     def __str__(self) -> str:
         asked = f" ({terminal.one_line(self.message, 100)})" if self.request.step else ""
         return f"`{terminal.one_line(self.name, 100)}`{asked}"
@@ -280,18 +295,7 @@ def decide(
             gates.pick(None, gate.seq)
 
     visitor.on_foreign = look_again
-    request = gate.request
-    row = Row(
-        kind="approval",
-        phase="approved" if approve else "rejected",
-        ref_seq=gate.seq,
-        step=request.step,
-        cell_id=request.cell_id,
-        name=request.name,
-        key=request.key,
-        occurrence=request.occurrence,
-        data=json.dumps(data),
-    )
+    row = gate.row("approved" if approve else "rejected", data)
     passing("approval.decide.before")
     visitor.append(row)
     passing("approval.decide.after")

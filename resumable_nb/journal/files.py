@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import stat
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -125,6 +127,29 @@ def make_private(path: str | os.PathLike[str]) -> None:
     found = os.stat(path)
     if found.st_mode & 0o077 and found.st_uid == os.geteuid():
         os.chmod(path, 0o600)
+
+
+@contextmanager
+def folder_beside(path: Path, mark: str = "", *, cannot: str, advice: str) -> Iterator[Path]:
+    """A private folder beside a store, to make a whole file in before it gets its name. It goes at the end.
+
+    Args:
+        path: the store.
+        mark: stands in the folder's name, so that one that a killed process left is found again.
+        cannot: what the store cannot be if there can be no folder, such as "made".
+        advice: what to do then.
+
+    Raises:
+        StoreUnwritable: the folder of the store does not exist or cannot be written.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.{mark}", dir=path.parent))
+    except OSError as error:
+        raise StoreUnwritable(f"{path} cannot be {cannot}: {error.strerror} in {path.parent}. {advice}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
 
 
 def put_new(made: Path, path: Path) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from resumable_nb.errors import StoreDamaged, StoreReplaced, StoreUnwritable, ThreadInUse, ThreadNotFound
+from resumable_nb.errors import StoreDamaged, StoreReplaced, ThreadInUse, ThreadNotFound
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import files, past, reading, rows, schema, sealing, trust, witness
 from resumable_nb.journal.session import told_by
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 MARK = '{"pruned":'
 """How the data of a row begins whose content was pruned; then comes when."""
+_MARK = "prune-"
 
 
 class Edit(NamedTuple):
@@ -182,15 +182,9 @@ def rewrite(
         StoreReplaced: a thread has other rows than when the changes were thought out.
         StoreDamaged: what was written is not what was meant. The old store is as it was.
     """
-    for left in path.parent.glob(f".{path.name}.prune-*"):  # of one that was killed: nobody else can be at it now
+    for left in path.parent.glob(f".{path.name}.{_MARK}*"):  # of one that was killed: nobody else can be at it now
         shutil.rmtree(left)
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.prune-", dir=path.parent))
-    except OSError as error:
-        raise StoreUnwritable(
-            f"{path} cannot be written anew: {error.strerror} in {path.parent}. Nothing was changed"
-        ) from error
-    try:
+    with files.folder_beside(path, _MARK, cannot="written anew", advice="Nothing was changed") as folder:
         target = folder / "new.duckdb"
         schema.create(target, key)
         with _planned(path, changes, stamp, target=target, key=key) as con:
@@ -208,8 +202,6 @@ def rewrite(
         os.replace(target, path)
         files.sync(path.parent)
         passing("store.replace.after")
-    finally:
-        shutil.rmtree(folder)
 
 
 @contextmanager

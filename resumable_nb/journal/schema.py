@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,26 +54,24 @@ def create(path: Path, key: sealing.Key | None) -> None:
         StoreUnwritable: the folder does not exist or cannot be written; or DuckDB cannot encrypt here.
         FileExistsError: there is a file already.
     """
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    except OSError as error:
-        raise StoreUnwritable(
-            f"{path} cannot be made: {error.strerror}. Name a folder that exists and that you can write to"
-        ) from error
-    try:
+    advice = "Name a folder that exists and that you can write to"
+    with files.folder_beside(path, cannot="made", advice=advice) as folder:
         made = folder / "new.duckdb"
-        with duckdb.connect(config=sealing.CONFIG) as con:
-            # Each close writes the rows since the last large merge anew before it frees their old place, so a store of
-            # 2,000 steps is twice its content; half-empty blocks of 256 KiB, the default, would make that three times.
-            sealing.attach(con, made, "made", "BLOCK_SIZE 32768", "STORAGE_VERSION 'v2.0.0'", key=key)
-            fill(con, "made")
-            con.execute("DETACH made")
+        try:
+            _make(made, key)
+        except duckdb.Error as error:
+            raise StoreUnwritable(f"{path} cannot be made: {error}") from error
         os.chmod(made, 0o600)
         files.put_new(made, path)
-    except duckdb.Error as error:
-        raise StoreUnwritable(f"{path} cannot be made: {error}") from error
-    finally:
-        shutil.rmtree(folder)
+
+
+def _make(made: Path, key: sealing.Key | None) -> None:
+    with duckdb.connect(config=sealing.CONFIG) as con:
+        # Each close writes the rows since the last large merge anew before it frees their old place, so a store of
+        # 2,000 steps is twice its content; half-empty blocks of 256 KiB, the default, would make that three times.
+        sealing.attach(con, made, "made", "BLOCK_SIZE 32768", "STORAGE_VERSION 'v2.0.0'", key=key)
+        fill(con, "made")
+        con.execute("DETACH made")
 
 
 def fill(con: DuckDBPyConnection, database: str, of_format: int = FORMAT) -> None:
