@@ -74,17 +74,29 @@ def _apply(cls: type[State], current: int, function: Migration, raw: dict[str, A
 
 
 def _adopt(cls: type[State], field: schema.Field, value: Any) -> Any:
-    """A value that a migration left, built as the field holds it where it is not that yet."""
-    if not schema.misfit(field, value):
-        return value
+    """A value that a migration left, built as the field holds it where it is not that yet, in lists and dicts too."""
     try:
-        return schema.adapter(field).validate_python(value)
+        built = schema.adapter(field).validate_python(value)
     except ValidationError as error:
+        if not schema.misfit(field, value):
+            return value
         reasons = "; ".join([schema.explain(e) for e in error.errors(include_url=False)][:2])
         raise MigrationFailed(
             f"A migration of {cls.__name__} left {schema.short(value)} in `{field.name}`, which holds "
             f"{field.expected}: {reasons}. {_KEPT} Mend the function, run its cell, and open the thread again."
         ) from error
+    return value if _is_built(value, built) else built
+
+
+def _is_built(value: Any, built: Any) -> bool:
+    """Whether all parts have their types already. Then the value stays: a validator run once more could change it."""
+    if not schema.is_of_kind(value, built):
+        return False
+    if isinstance(value, dict) and isinstance(built, dict):
+        return value.keys() == built.keys() and all(_is_built(part, built[key]) for key, part in value.items())
+    if isinstance(value, list | tuple) and isinstance(built, list | tuple):
+        return len(value) == len(built) and all(map(_is_built, value, built))
+    return True
 
 
 def check_version(cls: type[State], version: int) -> None:

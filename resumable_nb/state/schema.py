@@ -222,10 +222,15 @@ def misfit(field: Field, value: object) -> str:
         converted = adapter(field).validate_python(value)
     except ValidationError as error:
         return "; ".join(_reasons(error)[:2])
-    kinds = type(value), type(converted)
-    if isinstance(value, kinds[1]) or kinds in _WIDENED or kinds[1].__name__ == "ValidatorIterator":
+    if is_of_kind(value, converted):
         return ""
-    return f"a {kinds[0].__name__} is no {kinds[1].__name__}"
+    return f"a {type(value).__name__} is no {type(converted).__name__}"
+
+
+def is_of_kind(value: object, converted: object) -> bool:
+    """Whether a value is of the type that pydantic converts it to."""
+    kinds = type(value), type(converted)
+    return isinstance(value, kinds[1]) or kinds in _WIDENED or kinds[1].__name__ == "ValidatorIterator"
 
 
 def _reasons(error: ValidationError) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from datetime import date
+from typing import Annotated, Any, ClassVar
 
 import pytest
+from pydantic import AfterValidator
 
 from resumable_nb.errors import MigrationFailed, StateError, StateMismatch
 from resumable_nb.state import Image, Live, ResearchState
@@ -184,6 +186,31 @@ def test_migrations_are_inherited_and_build_what_the_field_holds() -> None:
     session.set(_stored())
     assert session.state.best == Claim(text="built")
     assert session.state.extra == 1
+
+
+def test_elements_that_a_migration_left_are_built_and_the_others_stay() -> None:
+    """A list of texts becomes one of models, a dict's too; a validator does not run again over what is built already."""
+
+    class Retyped(First):
+        schema_version: ClassVar[int] = 2
+        claims: list[Claim] = []
+        by_name: dict[str, list[Claim]] = {}
+        days: list[date] = []
+        marked: list[Annotated[str, AfterValidator(lambda text: text + "!")]] = []
+
+    @Retyped.migration(from_version=1)
+    def retype(raw: dict[str, Any]) -> dict[str, Any]:
+        claims = [{"text": "one"}, Claim(text="two")]
+        return raw | {"claims": claims, "by_name": {"x": claims[:1]}, "days": ["2026-11-30"], "marked": ["once!"]}
+
+    session = live(Retyped)
+    session.set(_stored())
+    state = session.state
+
+    assert state.claims == [Claim(text="one"), Claim(text="two")]
+    assert state.by_name == {"x": [Claim(text="one")]}
+    assert state.days == [date(2026, 11, 30)]
+    assert state.marked == ["once!"]
 
 
 def test_a_newer_version_and_an_empty_thread() -> None:
