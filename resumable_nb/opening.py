@@ -70,7 +70,8 @@ def open(  # noqa: A001 - the public name is `resumable_nb.open`
             for line in thread.notices:
                 say(line)
             base = fold.root if start == "first" else fold.newest()
-            thread.live.set(fold.image(base))
+            with thread.telling(base):
+                thread.live.set(fold.image(base))
             _load(thread, say)
         thread.runner, thread.say = Script(thread, base, say), say
     except BaseException:

@@ -85,7 +85,8 @@ def read(reader: Reader, node: dict[str, Any]) -> object:
     kind = reader.resolve(module, qualname)
     if kind is None:
         raise reader.fail(
-            f"it needs the class {module}.{qualname}, which is not defined here: run its cell or import first"
+            f"it needs the class {module}.{qualname}, which is not defined here: run its cell or import first "
+            "(where it was renamed or removed, define one of that name for what is stored)"
         )
     if isinstance(kind, type):
         if issubclass(kind, enum.Enum):

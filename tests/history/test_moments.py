@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import resumable_nb
-from resumable_nb import approve, durable, effect
-from resumable_nb.errors import Paused, ThreadNotFound
+from resumable_nb import ResearchState, approve, durable, effect
+from resumable_nb.errors import MigrationFailed, Paused, ThreadNotFound
 from resumable_nb.thread import Thread
 
 ASKED: list[str] = []
@@ -155,3 +155,23 @@ def test_what_waits_or_is_in_doubt_is_not_done_twice_by_a_fork(db: Path) -> None
 
     assert waiting == ["dropped"]
     assert SENT == ["break"]
+
+
+def test_what_does_not_fit_the_class_is_named_by_its_own_row(db: Path) -> None:
+    """Where the state at the start cannot be lifted, it is the row of the start that is offered, not the newest one."""
+
+    class Second(ResearchState):
+        schema_version: ClassVar[int] = 2
+
+    Second.migration(from_version=1)(lambda raw: raw)
+    with resumable_nb.open("t", db=db, query="q") as thread:
+        start = thread.fold.newest()
+    with resumable_nb.open("t", db=db, state=Second) as thread:
+        thread.step("plan", plan)
+
+    class Third(ResearchState):
+        schema_version: ClassVar[int] = 3
+
+    Third.migration(from_version=2)(lambda raw: raw)
+    with pytest.raises(MigrationFailed, match=rf"lifts version 1 to 2(.|\n)*raw_state_at\({start}\)"):
+        resumable_nb.open("t", db=db, state=Third)
