@@ -9,13 +9,13 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 
-from resumable_nb.errors import StoreError, StoreUntrusted
+from resumable_nb.errors import StoreDamaged, StoreError, StoreTooNew, StoreUntrusted
 from resumable_nb.journal import checking, files, reading, rows, schema, sealing, troubles, trust
 from resumable_nb.journal.lease import Lease
 from resumable_nb.terminal import counted
@@ -111,14 +111,17 @@ def _examine(path: Path, told: list[str]) -> Report:
             lambda: trust.check_all(con, "store", path, schema.FORMAT),
             lambda: reading.check_whole(path, facts),
         )
+        errors: list[StoreError] = []
         for check in checks:
             try:
                 check()
             except StoreError as error:
-                told.append(str(error))
+                errors.append(error)
         sql = "SELECT thread_id, count(*), max(seq) FROM store.main.journal GROUP BY thread_id ORDER BY thread_id"
         found = con.execute(sql).fetchall()
-    needs = "rebuild" if told else ""  # which brings no missing row back
+    is_newer = any(isinstance(error, StoreTooNew) for error in errors)
+    needs = "rebuild" if errors and not is_newer else ""  # which brings no missing row back
+    told += [str(error) for error in errors]
     told += [
         f"Thread {name!r} has {count} of {counted(newest, 'row')}" for name, count, newest in found if count != newest
     ]
@@ -140,6 +143,7 @@ def rebuild(path: Path, target: Path, *, with_log: bool = True) -> int:
     Raises:
         StoreDamaged: not even that can be read.
         StoreUntrusted: the journal is no table with our columns.
+        StoreTooNew: a newer version made it, whose rows may say more than a store of this version can hold.
     """
     with ExitStack() as stack:
         stack.enter_context(Lease(path, idle_s=0, wait_s=5).closed())
@@ -158,6 +162,8 @@ def rebuild(path: Path, target: Path, *, with_log: bool = True) -> int:
 
 def _copy(path: Path, target: Path) -> int:
     with reading.attached(path) as con:
+        with suppress(StoreDamaged, StoreUntrusted):  # what can be read is saved all the same
+            schema.check_format(reading.facts(con, "store", path).format, path)
         _check_columns(con, path)
         sealing.attach(con, target, "target", key=sealing.key_of())
         con.execute("SET enable_external_access = false")

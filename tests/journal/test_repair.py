@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from resumable_nb.errors import StoreDamaged, StoreUntrusted
+from resumable_nb.errors import StoreDamaged, StoreTooNew, StoreUntrusted
 from resumable_nb.journal import Row, Session, Store, repair
 from tests.journal.others import killed
 
@@ -124,6 +124,22 @@ def test_a_journal_that_computes_is_not_rebuilt(store: Store, tmp_path: Path) ->
     with pytest.raises(StoreUntrusted, match="kind"):
         repair.rebuild(store.path, tmp_path / "new.duckdb")
 
+    assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_a_store_of_a_newer_version_is_not_rebuilt(store: Store, session: Session, tmp_path: Path) -> None:
+    """Its rows would lose what this version does not know: an update is what helps, and nothing else is offered."""
+    store.close()
+    with duckdb.connect(str(store.path)) as con:
+        con.execute(
+            "UPDATE store_info SET value = '2' WHERE name = 'format'; ALTER TABLE journal ADD COLUMN novelty INT"
+        )
+    report = repair.examine(store.path)
+    with pytest.raises(StoreTooNew, match="pip install -U resumable-nb"):
+        repair.rebuild(store.path, tmp_path / "new.duckdb")
+
+    assert report.needs == ""
+    assert "pip install -U resumable-nb" in report.troubles[0]
     assert not (tmp_path / "new.duckdb").exists()
 
 
