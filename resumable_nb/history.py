@@ -72,7 +72,7 @@ def find(fold: Fold, thread_id: str, moment: Moment, *, head: int = 0) -> int:
         head: its newest row, where that is no row that is folded.
 
     Raises:
-        ThreadNotFound: there is no such row or step, or it has never ended.
+        ThreadNotFound: there is no such row or step, it has never ended, or what it left was pruned.
     """
     if isinstance(moment, str):
         moment = _number(fold, thread_id, moment)
@@ -104,8 +104,10 @@ def _number(fold: Fold, thread_id: str, words: str) -> int:
 
 
 def _no_such_step(fold: Fold, thread_id: str, name: str) -> ThreadNotFound:
-    names = fold.step_names()
-    if name in names:
+    if any(row.step == name for row in fold.pruned.values()):
+        left = "See `%resumable history`, or `resumable-nb history`, for the states that are left."
+        return ThreadNotFound(f"The states that `{name}` left in thread {thread_id!r} were pruned. {left}")
+    if name in fold.step_names():
         return ThreadNotFound(f"`{name}` has never ended in thread {thread_id!r}, so it left no state.")
     return no_step(fold, thread_id, name, f" A row's number, `{NEWEST}`, `{START}`, and -1, -2, … do as well.")
 

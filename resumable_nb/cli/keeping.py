@@ -86,16 +86,28 @@ def prune(
 
 
 @cli.command()
-@click.argument("thread")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("words", nargs=-1, required=True, metavar="[THREAD] FILE")
 @DB
-def export(thread: str, file: Path, db: Path) -> None:
-    """Write THREAD to a new FILE that holds all of it: rows as Parquet, exactly. Nothing in it is encrypted."""
+@THREAD
+def export(words: tuple[str, ...], db: Path, thread: str | None) -> None:
+    """Write a thread to a new FILE that holds all of it: rows as Parquet, exactly. Nothing in it is encrypted.
+
+    THREAD may stand before FILE as well as after --thread.
+    """
     from resumable_nb.journal import sealing
     from resumable_nb.transfer import export_thread
 
-    made = export_thread(thread_in(db, thread), file, db=db)
-    click.echo(f"Thread {one_line(thread)} is in {made} ({made.stat().st_size / 2**20:.1f} MB).")
+    *named, file = words
+    agreeing = (
+        None,
+        os.environ.get("RESUMABLE_NB_THREAD"),
+        *named,
+    )  # a thread that is named outranks the environment's
+    if len(named) > 1 or (named and thread not in agreeing):
+        raise UsageError(f"Name one thread and one file, not {', '.join(one_line(w) for w in (thread, *words) if w)}.")
+    name = thread_in(db, named[0] if named else thread)
+    made = export_thread(name, Path(file), db=db)
+    click.echo(f"Thread {one_line(name)} is in {made} ({made.stat().st_size / 2**20:.1f} MB).")
     if sealing.key_of() is not None:
         click.echo(f"{made} is NOT encrypted, though the store is: whoever has the file can read it.", err=True)
 

@@ -212,13 +212,15 @@ def test_a_whole_thread_goes_unless_forks_need_its_receipts(db: Path) -> None:
 def test_a_fork_that_needs_a_pruned_state_is_refused(db: Path) -> None:
     """Nothing starts silently from another state."""
     with resumable_nb.open("t", db=db, say=victim.said.append) as t:
-        old = t.history()[3]["seq"]
+        old, step = t.history()[3]["seq"], t.history()[3]["step"]
     resumable_nb.prune(db, keep=2, yes=True)
     with pytest.raises(ThreadNotFound, match=f"row {old} was pruned"):
         Store.open(db).fork("t", old, "f")
     with resumable_nb.open("t", db=db, say=victim.said.append) as t:
         with pytest.raises(ThreadNotFound, match="The oldest state from which on all are left is at row"):
             t.state_at(old)
+        with pytest.raises(ThreadNotFound, match=f"`{step}` left in thread 't' were pruned"):
+            t.state_at(step)
         t.fork(t.history()[-1]["seq"], "f")
 
 

@@ -260,3 +260,18 @@ def test_the_commands_move_a_thread(db: Path, tmp_path: Path) -> None:
     assert run(cli, ["import", file, "--db", there]).output == f"Thread t is in {there}.\n"
     assert "as a fork of t" in run(cli, ["import", file, "--db", there, "--as", "u"]).output
     assert Store.open(there).threads() == ["t", "u"]
+
+
+def test_the_thread_to_export_is_named_as_for_the_other_commands(db: Path, tmp_path: Path) -> None:
+    """By `--thread`, or not at all where the store holds one only; two different names are refused."""
+    run, n = CliRunner().invoke, iter(range(9))
+    for named in ([], ["--thread", "t"]):
+        assert (
+            "Thread t is in"
+            in run(cli, ["export", *named, str(tmp_path / f"{next(n)}.thread"), "--db", str(db)]).output
+        )
+    for words in (["t", "x", "--thread", "u"], ["t", "u", "x"]):
+        refused = run(cli, ["export", *words, "--db", str(db)])
+        assert isinstance(refused.exception, UsageError)
+        assert "one thread and one file" in str(refused.exception)
+    assert not Path("x").exists()
