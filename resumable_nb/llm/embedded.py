@@ -26,6 +26,8 @@ from resumable_nb.errors import NoModel
 EMBEDDED_MODEL = "smollm2-135m-instruct"
 EMBEDDED_URL = f"http://{EMBEDDED_HOST}/v1"
 CONTEXT_TOKENS = 8192
+# llama.cpp's server hangs up on what is idle for 5 s. A question sent at that moment is lost, and would be sent twice.
+_LIMITS = httpx2.Limits(max_keepalive_connections=0)
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -117,7 +119,7 @@ class EmbeddedTransport(httpx2.BaseTransport):
 
     @functools.cached_property
     def _transport(self) -> httpx2.HTTPTransport:
-        return httpx2.HTTPTransport()  # 30 ms, for its TLS context: most clients never come here
+        return httpx2.HTTPTransport(limits=_LIMITS)  # 30 ms, for its TLS context: most clients never come here
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """The server's answer.
@@ -137,7 +139,7 @@ class AsyncEmbeddedTransport(httpx2.AsyncBaseTransport):
 
     @functools.cached_property
     def _transport(self) -> httpx2.AsyncHTTPTransport:
-        return httpx2.AsyncHTTPTransport()
+        return httpx2.AsyncHTTPTransport(limits=_LIMITS)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The server's answer.

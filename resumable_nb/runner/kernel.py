@@ -25,6 +25,8 @@ from resumable_nb.progress import GRACE_S
 if TYPE_CHECKING:
     from resumable_nb.document import Document
 
+START_S = 180
+"""How long a kernel may take to start. nbclient's minute is too short for a busy machine or a slow network home."""
 SETTLE_S = 5
 INTERRUPTED_S = GRACE_S + SETTLE_S
 """How long an interrupted cell may take to end: `map` waits for answers that are on their way."""
@@ -93,6 +95,7 @@ class Client(NotebookClient):
             km=manager,
             resources=folder,
             timeout_func=lambda _: cell_timeout_s,
+            startup_timeout=START_S,
             log=_log,
             shutdown_kernel=end,
         )

@@ -232,8 +232,10 @@ class Runner:
 
     def _announce_restart(self, state: RetryCallState) -> None:
         pause_s = state.next_action.sleep if state.next_action else 0
+        error = state.outcome.exception() if state.outcome else None
+        why = f" ({error})" if self.deaths[-1] == AT_ITS_START and error else ""
         self.say(
-            f"the kernel died {self.deaths[-1]}: starting a new one in {pause_s:g} s "
+            f"the kernel died {self.deaths[-1]}{why}: starting a new one in {pause_s:g} s "
             f"(restart {len(self.deaths)} of at most {self.max_restarts})"
         )
 

@@ -16,6 +16,8 @@ from tests.journal.others import killed, run
 
 ROWS = 60
 WRITER = """
+from resumable_nb.journal import lease
+lease.HOLD_S = 600  # on a busy machine the rows take longer than the file is held, and the log would be merged on the way
 session = Store.open(args[0], idle_s=60).open_session("t", about={})
 for i in range(args[1]):
     session.append(Row(kind="notice", name=str(i), data='{"text": "' + "x" * 300 + '"}'))

@@ -11,6 +11,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from typing import Literal
 
@@ -36,6 +37,41 @@ pytestmark = [
 class Choice(pydantic.BaseModel):
     animal: Literal["a cat", "a dog"]
     reasons: list[str]
+
+
+def test_no_connection_waits_for_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server hangs up after 5 s: a question sent into a connection at that moment would be lost and asked twice."""
+    ports: list[int] = []
+
+    class Server(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            ports.append(self.client_address[1])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing on standard error."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever).start()
+        monkeypatch.setattr(
+            embedded, "_running", embedded.Served(f"http://127.0.0.1:{server.server_port}", "key", server)
+        )
+
+        async def ask_async() -> None:
+            async with httpx2.AsyncClient(transport=embedded.AsyncEmbeddedTransport()) as client:
+                for _ in range(3):
+                    await client.get(embedded.EMBEDDED_URL)
+
+        with httpx2.Client(transport=embedded.EmbeddedTransport()) as client:
+            for _ in range(3):
+                client.get(embedded.EMBEDDED_URL)
+        asyncio.run(ask_async())
+        server.shutdown()
+
+    assert len(set(ports)) == 6
 
 
 def test_it_answers_chat_streams_and_forms(journal: MemoryJournal, capsys: pytest.CaptureFixture[str]) -> None:

@@ -190,10 +190,13 @@ def test_a_failpoint_is_for_the_first_kernel_only(notebook):
 
 
 def test_a_kernel_that_cannot_start_ends_the_run(notebook):
-    """It is tried again as often as a dead one, and the message says that it died at its start."""
-    run = run_notebook(notebook("1"), env={**os.environ, "PYTHONHOME": "/nowhere"}, max_restarts=1)
+    """It is tried again as often as a dead one, and what is said tells that it died at its start, and why."""
+    said: list[str] = []
+    env = {**os.environ, "PYTHONHOME": "/nowhere"}
+    run = run_notebook(notebook("1"), env=env, max_restarts=1, say=said.append)
 
     assert (run.outcome, run.restarts) == ("failed", 1)
+    assert said[0].startswith("the kernel died at its start (Kernel died before replying to kernel_info): starting")
     assert "died 2 times, each time at its start" in run.message
 
 
