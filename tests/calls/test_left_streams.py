@@ -267,7 +267,7 @@ def interrupt_when(condition: Callable[[], bool]) -> threading.Thread:
 
 SLOW = {
     "before the answer": {"delay_s": 30},
-    "within a stream": {"chunk_delay_s": 0.2},
+    "within a stream": {"chunk_delay_s": 30},
     "while it waits for a rate limit": {"status": 429, "headers": {"retry-after": "60"}},
     "while it waits for a server": {"status": 503, "headers": {"retry-after-ms": "60000"}},
 }

@@ -19,7 +19,7 @@ class Kernel:
         self.manager, self.client = manager, client
         self._order: list[str] = []
 
-    def run(self, source: str, cell_id: str | None = None, *, timeout_s: float = 60) -> str:
+    def run(self, source: str, cell_id: str | None = None, *, timeout_s: float = 120) -> str:
         """Everything that the cell shows, as text."""
         return self.wait(self.send(source, cell_id), timeout_s=timeout_s)
 
@@ -32,10 +32,10 @@ class Kernel:
         self.client.shell_channel.send(message)
         return str(message["header"]["msg_id"])
 
-    def wait(self, msg_id: str, *, timeout_s: float = 60) -> str:
-        """Until the cell has ended."""
+    def wait(self, msg_id: str, *, timeout_s: float = 120, until: str | None = None) -> str:
+        """Until the cell has ended, or has shown these words; what it showed, as text."""
         shown, deadline = [], time.monotonic() + timeout_s
-        while True:
+        while until is None or until not in "\n".join(shown):
             message = self.client.get_iopub_msg(timeout=max(deadline - time.monotonic(), 0.01))
             if message["parent_header"].get("msg_id") != msg_id:
                 continue
@@ -47,7 +47,9 @@ class Kernel:
             elif kind == "error":
                 shown.append("\n".join([content["ename"], content["evalue"], *content["traceback"]]))
             elif kind == "status" and content["execution_state"] == "idle":
+                assert until is None, f"it ended without: {until}"
                 return "\n".join(shown)
+        return "\n".join(shown)
 
     def interrupt(self) -> None:
         """Ctrl-C."""

@@ -22,7 +22,7 @@ def outcome(target: Callable[..., None], *args: Any) -> tuple[int | None, Any]:
     process = CONTEXT.Process(target=target, args=(*args, sender))
     process.start()
     sender.close()
-    process.join(60)
+    process.join(200)
     process.kill()
     try:
         return process.exitcode, receiver.recv()

@@ -13,6 +13,7 @@ process does, however that ends.
 A rule of `script` is used for the next request (`times`: more) that has its `marker` and `path`, if it names them:
 
     delay_s       wait before the answer                     status, headers    of the answer
+    hold          wait until the test says `release`
     text          what the model says                        json, raw          a whole body instead of the answer
     finish_reason of the answer                              content_type       of a raw body
     encoding      gzip, or a name that is only claimed       echo_auth          say the caller's key
@@ -80,6 +81,10 @@ class ModelServer:
         """What to do with coming requests."""
         self._call("/script", list(rules))
 
+    def release(self) -> None:
+        """Let the answers go that a rule holds, and those that it would hold from now on."""
+        self._call("/release", {})
+
     def reset(self) -> None:
         """Forget everything."""
         self._call("/reset", {})
@@ -108,7 +113,7 @@ class ModelServer:
 
     def _call(self, path: str, body: Any = None) -> Json:
         data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(self.url + path, data=data), timeout=30) as response:
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, data=data), timeout=120) as response:
             value: Json = json.load(response)
         return value
 
@@ -125,6 +130,7 @@ class State:
     billed: Counter[str] = field(default_factory=Counter)
     rules: list[Json] = field(default_factory=list)
     last: Json = field(default_factory=dict)
+    released: threading.Event = field(default_factory=threading.Event)
 
     def stats(self) -> Json:
         """Requests by marker and by path, in all, tokens billed, the ledger, and the last request."""
@@ -148,11 +154,6 @@ class State:
                     return self.asked[marker], rule
             return self.asked[marker], {}
 
-    def bill(self) -> None:
-        """One answer was given in full."""
-        with self.lock:
-            self.billed.update(input=INPUT_TOKENS, output=OUTPUT_TOKENS)
-
 
 STATE = State()
 _request_ids = itertools.count(1)
@@ -165,6 +166,7 @@ class _Dropped(Exception):
 class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
+    billed: Counter[str]
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
@@ -186,7 +188,11 @@ class Handler(BaseHTTPRequestHandler):
             case "/script":
                 STATE.rules += json.loads(body)
                 self.reply(200, {})
+            case "/release":
+                STATE.released.set()
+                self.reply(200, {})
             case "/reset":
+                STATE.released.set()
                 STATE.__init__()  # type: ignore[misc]  # as new
                 self.reply(200, {})
             case "/ledger":
@@ -212,12 +218,20 @@ class Handler(BaseHTTPRequestHandler):
             "size": len(body),
         }
         nth, rule = STATE.count(path, marker)
+        self.billed, released = STATE.billed, STATE.released
         time.sleep(rule.get("delay_s", 0))
+        if rule.get("hold"):
+            released.wait()
         try:
             if not self._as_told(rule):
                 self._as_model(path, asked, rule, f"A{marker}-{nth}", nth)
         except (BrokenPipeError, ConnectionResetError, _Dropped):
             self.close_connection = True
+
+    def bill(self) -> None:
+        """One answer was given in full: to the account of the test that asked, which may have ended since."""
+        with STATE.lock:
+            self.billed.update(input=INPUT_TOKENS, output=OUTPUT_TOKENS)
 
     def _as_told(self, rule: Json) -> bool:
         if "redirect" in rule:
@@ -247,16 +261,16 @@ class Handler(BaseHTTPRequestHandler):
         elif path.endswith("/embeddings"):
             events, whole = [], embeddings(asked, nth)
         elif path.endswith("/speech"):
-            STATE.bill()
+            self.bill()
             self._stream([bytes([nth, i]) * 5000 for i in range(20)], rule, "audio/mpeg")
             return
         else:
             events, whole = [], {"id": f"file-{nth}", "object": "file", "nth": nth, "bytes": STATE.last["size"]} | _FILE
         if asked.get("stream"):
             self._stream([event.encode() for event in rule.get("events", events)[: rule.get("keep")]], rule)
-            STATE.bill() if not {"keep", "end", "events"} & rule.keys() else None
+            self.bill() if not {"keep", "end", "events"} & rule.keys() else None
         else:
-            STATE.bill() if path.endswith(("completions", "responses", "messages")) else None
+            self.bill() if path.endswith(("completions", "responses", "messages")) else None
             self.reply(200, whole, rule.get("headers"), rule)
 
     # ------------------------------------------------------------ sending
