@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(
@@ -23,6 +24,12 @@ _home = tempfile.TemporaryDirectory(prefix="resumable-nb-home-")
 os.environ["HOME"] = _home.name
 os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
 os.environ["NO_PROXY"] = "127.0.0.1,localhost"
+
+# The same examples in every run, however slow the machine is. To look for others: --hypothesis-profile=search
+_unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("search", _unhurried)
+settings.register_profile("fixed", _unhurried, derandomize=True, database=None)
+settings.load_profile("fixed")
 
 
 @pytest.hookimpl(trylast=True)

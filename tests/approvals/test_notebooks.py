@@ -59,7 +59,7 @@ def approvals(nb: Screen) -> list[tuple[Any, ...]]:
 def wait_for_panel(nb: Screen, msg_id: str, count: int = 1) -> None:
     """Until a request that was sent shows its panels: from then on the cell awaits."""
     while count:
-        message = nb.client.get_iopub_msg(timeout=60)
+        message = nb.client.get_iopub_msg(timeout=120)
         count -= message["parent_header"].get("msg_id") == msg_id and WIDGET in message["content"].get("data", {})
 
 

@@ -27,11 +27,11 @@ class Process:
         other.close()
 
     def hear(self) -> Any:
-        assert self.pipe.poll(60)
+        assert self.pipe.poll(200)
         return self.pipe.recv()
 
     def end(self) -> int | None:
-        self.process.join(60)
+        self.process.join(200)
         self.process.kill()
         return self.process.exitcode
 

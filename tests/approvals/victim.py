@@ -38,7 +38,7 @@ def run(folder: Path, linger: bool, connection: Connection) -> None:
     except Paused as paused:
         connection.send("paused" if "resumable-nb approve send" in str(paused) else str(paused))
     if linger:
-        time.sleep(60)
+        time.sleep(250)
     thread.close()
 
 
@@ -47,7 +47,7 @@ def decide_once(folder: Path, approve: bool, who: str, failpoint: str, connectio
     os.environ["JUPYTERHUB_USER"] = who
     arm(failpoint)
     connection.send("ready")
-    connection.poll(60)
+    connection.poll(200)
     try:
         decide(Store.open(folder / "t.duckdb"), "t", "send", approve=approve)
         connection.send("first")

@@ -34,4 +34,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A case is several whole runs of a notebook."""
     for item in items:
         if "/cases/" in str(item.path):
-            item.add_marker(pytest.mark.timeout(400))
+            item.add_marker(pytest.mark.timeout(900))

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from jupyter_client.manager import KernelManager
+
+from tests.support.kernels import started
 
 
 class Kernel:
@@ -55,16 +58,19 @@ class Kernel:
         """Ctrl-C."""
         self.manager.interrupt_kernel()
 
+    def wait_until_let_go(self, path: Path) -> None:
+        """Until the kernel has closed a file, as it does some time after it has used a store."""
+        process, deadline = psutil.Process(self.manager.provisioner.process.pid), time.monotonic() + 120
+        while str(path) in (file.path for file in process.open_files()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
 
 @contextlib.contextmanager
 def kernel(folder: Path, env: dict[str, str]) -> Iterator[Kernel]:
     """A fresh kernel in a folder; it ends with the block."""
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(cwd=str(folder), env=os.environ | env)
-    client = manager.blocking_client()
-    client.start_channels()
+    manager, client = started(lambda: KernelManager(kernel_name="python3"), cwd=str(folder), env=os.environ | env)
     try:
-        client.wait_for_ready(timeout=60)
         yield Kernel(manager, client)
     finally:
         client.stop_channels()

@@ -80,7 +80,7 @@ def start(way: str, tickets: TicketServer, new_store: Path, tmp_path: Path) -> I
 def end(started: tuple[Any, Connection]) -> tuple[int | None, Any]:
     """The exit code of a process, and what it sent."""
     process, connection = started
-    process.join(60)
+    process.join(200)
     try:
         return process.exitcode, connection.recv()
     except (EOFError, ConnectionResetError):

@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(path: Path, empty_store: Path) -> Store:
     shutil.copy(empty_store, path)
-    return Store.open(path, idle_s=5, wait_s=3)
+    return Store.open(path, idle_s=5, wait_s=60)
 
 
 @pytest.fixture
@@ -45,5 +45,5 @@ def _nothing_left_open() -> Iterator[None]:
     lease._close_all()
     for thread in threading.enumerate():
         if thread.name == "resumable_nb lease":
-            thread.join(timeout=10)
+            thread.join(timeout=60)
             assert not thread.is_alive()

@@ -76,7 +76,7 @@ class Other:
 
     def end(self) -> tuple[int, list[Any], str]:
         """Exit code, what it said since, and its error output; waits for its end."""
-        out, err = self._process.communicate(timeout=60)
+        out, err = self._process.communicate(timeout=200)
         return self._process.returncode, [json.loads(line) for line in out.splitlines()], err
 
     def __enter__(self) -> Self:

@@ -170,8 +170,9 @@ def test_the_file_is_let_go_after_a_moment(path) -> None:
     """Without use the store is closed by itself, whole and without its log, and opens again when it is used."""
     store = Store.open(path, idle_s=0.05)
     session = store.open_session("t", about={})
-    (thread,) = [t for t in threading.enumerate() if t.name == "resumable_nb lease"]
-    thread.join(timeout=20)
+    for thread in threading.enumerate():
+        if thread.name == "resumable_nb lease":
+            thread.join(timeout=120)
 
     assert not store._lease.is_open
     assert not path.with_name("research.duckdb.wal").exists()
@@ -183,7 +184,7 @@ def test_a_busy_lease_lets_others_in(path, monkeypatch: pytest.MonkeyPatch) -> N
     from resumable_nb.journal import lease
 
     monkeypatch.setattr(lease, "HOLD_S", 0.0)
-    store = Store.open(path, idle_s=5)
+    store = Store.open(path, idle_s=600)
     session = store.open_session("t", about={})
     opened = store._lease._openings
     for _ in range(3):
@@ -192,8 +193,15 @@ def test_a_busy_lease_lets_others_in(path, monkeypatch: pytest.MonkeyPatch) -> N
     assert store._lease._openings >= opened + 2
 
 
-def test_a_log_that_is_merged_on_the_way_disturbs_nothing(store: Store, session: Session) -> None:
+def test_a_log_that_is_merged_on_the_way_disturbs_nothing(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """DuckDB merges its log by itself when it has grown: appends go on, on the same opening; the new log is private."""
+    from resumable_nb.journal import lease
+
+    monkeypatch.setattr(lease, "HOLD_S", 600)
+    store._lease.idle_s = 600
+    session.append(Row(kind="notice"))
     opened = store._lease._openings
     for _ in range(6):
         session.append(Row(kind="value", body=bytes(5_000_000)))
@@ -202,8 +210,8 @@ def test_a_log_that_is_merged_on_the_way_disturbs_nothing(store: Store, session:
 
     assert log.stat().st_size < 25_000_000
     assert log.stat().st_mode & 0o777 == 0o600
-    assert [r.seq for r in session.read(bodies=False)] == list(range(1, 15))
-    assert store._lease._openings - opened <= 1 + int(store._lease._used_at - store._lease._opened_at > 1)
+    assert [r.seq for r in session.read(bodies=False)] == list(range(1, 16))
+    assert store._lease._openings == opened
 
 
 def test_a_connection_lasts_as_long_as_its_use(store: Store, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,8 +198,8 @@ def test_a_query_that_takes_too_long_is_broken_off(store: Store, session: Sessio
 def test_ctrl_c_ends_a_query(store: Store, session: Session) -> None:
     """An interrupt of the kernel ends a query as KeyboardInterrupt, and the store is free again."""
     timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
+        timer.start()
         store.rows("SELECT count(*) FROM range(1000000000000) r(i) WHERE hash(i) = 1")
     timer.join()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -72,16 +73,25 @@ def test_four_writers_that_are_killed_lose_nothing(path: Path) -> None:
 def test_no_busy_writer_keeps_the_others_out(store: Store) -> None:
     """Three processes that append without a pause all get their turns."""
     source = """
-session, count, end = Store.open(args[0]).open_session(args[1], about={}), 0, time.monotonic() + 4
-while time.monotonic() < end:
+session = Store.open(args[0]).open_session(args[1], about={})
+say("ready")
+hear()
+count = 0
+while not os.path.exists(args[2]):
     session.append(Row(kind="notice"))
     count += 1
-say(count)
+    if count == 50:
+        say(count)
 """
-    writers = [Other(source, store.path, name) for name in "abc"]
-    counts = [writer.end()[1][0] for writer in writers]
-
-    assert all(count > 10 for count in counts), counts
+    enough = store.path.with_name("enough")
+    with contextlib.ExitStack() as running:
+        writers = [running.enter_context(Other(source, store.path, name, enough)) for name in "abc"]
+        assert [writer.hear() for writer in writers] == ["ready"] * 3
+        for writer in writers:
+            writer.say()
+        assert [writer.hear() for writer in writers] == [50] * 3  # whoever has them goes on meanwhile
+        enough.touch()
+        assert [writer.end()[0] for writer in writers] == [0] * 3
 
 
 def test_a_reader_is_always_answered_while_others_write(store: Store) -> None:
@@ -93,7 +103,7 @@ for _ in range(4):
     time.sleep(0.05)
 """
     with Other(reader, store.path) as other:
-        deadline, written = time.monotonic() + 60, 0
+        deadline, written = time.monotonic() + 200, 0
         while other._process.poll() is None and time.monotonic() < deadline:
             session.append(Row(kind="notice"))
             written += 1
@@ -254,7 +264,7 @@ def test_a_fork_waits_for_an_append(store: Store, session: Session) -> None:
     for _ in range(10):
         pid = os.fork()
         if not pid:
-            free = store._lease.mutex.acquire(timeout=5)
+            free = store._lease.mutex.acquire(timeout=60)
             os._exit(0 if free else 1)
         assert os.waitpid(pid, 0)[1] == 0
         time.sleep(0.02)
@@ -330,8 +340,10 @@ def test_a_kernel_that_ends_leaves_a_whole_file(path: Path) -> None:
     assert len(Store.open(path).visitor("t").read()) == 3
 
 
-def test_subprocesses_do_not_disturb(store: Store, session: Session) -> None:
+def test_subprocesses_do_not_disturb(store: Store, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting programs closes nothing: they inherit no file of the store."""
+    monkeypatch.setattr(lease, "HOLD_S", 600)
+    store._lease.idle_s = 600
     session.append(Row(kind="notice"))
     openings = store._lease._openings
     subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)

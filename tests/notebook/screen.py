@@ -13,7 +13,9 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-REPLY_S = 60.0
+from tests.support.kernels import started
+
+REPLY_S = 120.0
 OPEN = "%load_ext resumable_nb\n%resumable open t --db t.duckdb --query q"
 
 
@@ -75,13 +77,7 @@ class Screen:
     # ------------------------------------------------------------------ the kernel
     def start(self) -> None:
         """A fresh kernel."""
-        self.manager = KernelManager(kernel_name="python3")
-        if self.manager.has_trait("transport_encryption"):  # since jupyter_client 8.10, which warns without it
-            self.manager.set_trait("transport_encryption", "auto")
-        self.manager.start_kernel(env=self.env, cwd=str(self.folder))
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=REPLY_S)
+        self.manager, self.client = started(_manager, env=self.env, cwd=str(self.folder))
 
     def stop(self, *, kill: bool = True) -> None:
         """End the kernel; by SIGKILL, or as a front end's shutdown does."""
@@ -155,6 +151,13 @@ class Screen:
         shown = self.execute(f"print(repr({expression}))", silent=False, store_history=False)
         assert shown.status == "ok", shown.text()
         return eval(shown.text())
+
+
+def _manager() -> KernelManager:
+    manager = KernelManager(kernel_name="python3")
+    if manager.has_trait("transport_encryption"):  # since jupyter_client 8.10, which warns without it
+        manager.set_trait("transport_encryption", "auto")
+    return manager
 
 
 def _show(shown: Shown, kind: str, content: dict[str, Any]) -> None:

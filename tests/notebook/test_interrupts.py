@@ -12,7 +12,7 @@ import pytest
 
 from resumable_nb.notebook.interrupts import Wakeup
 
-WAIT_S = 20
+WAIT_S = 200
 
 
 @pytest.fixture(autouse=True)

@@ -228,7 +228,7 @@ def test_loading_twice_and_unloading(nb: Screen) -> None:
 def complete(found: Screen, code: str) -> list[str]:
     msg_id = found.client.complete(code)
     while True:
-        reply = found.client.get_shell_msg(timeout=30)
+        reply = found.client.get_shell_msg(timeout=120)
         if reply["parent_header"]["msg_id"] == msg_id:
             return list(reply["content"]["matches"])
 
@@ -264,7 +264,7 @@ def test_help(shared: Screen, code: str, words: str) -> None:
     )
     shared.client.shell_channel.send(found)
     while True:
-        reply = shared.client.get_shell_msg(timeout=30)
+        reply = shared.client.get_shell_msg(timeout=120)
         if reply["parent_header"]["msg_id"] == found["header"]["msg_id"]:
             break
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,7 +60,7 @@ def finding(number: int) -> Finding:
 
 
 def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -117,11 +118,24 @@ def test_what_is_drawn_is_only_text(wall: Wall):
 
 def test_findings_and_words_come_while_others_are_still_asked(model: ResearchModel, thread: Any, wall: Wall):
     """One sub-question is answered while the other still waits; the words of both come in pieces."""
-    model.script({"marker": "Extracted", "chunk_delay_s": 0.02}, {"marker": "Extracted", "delay_s": 4})
+
+    def one_is_seen_alone() -> bool:
+        return any(picture.rows and picture.done < picture.total == 2 for picture in wall.of("researcher"))
+
+    def release_then() -> None:
+        try:
+            until(one_is_seen_alone)
+        finally:
+            model.release()
+
+    model.script({"marker": "Extracted", "chunk_delay_s": 0.02}, {"marker": "Extracted", "hold": True})
+    watching = threading.Thread(target=release_then)
+    watching.start()
     thread.step("all", lambda: research(TWO, sources=Folder(str(ISLAND)), approve=False))
+    watching.join()
 
     seen = wall.of("researcher")
-    assert any(picture.rows and picture.done < picture.total == 2 for picture in seen)
+    assert one_is_seen_alone()
     assert any(picture.writing for picture in seen)
     assert [picture.title for drawn in wall.frames for picture in drawn[-1:]] == [
         "coordinator",

@@ -139,8 +139,10 @@ def test_a_resume_is_told_line_by_line_and_stands_in_the_output(notebook):
 def test_a_kernel_that_dies_between_two_cells_is_replaced(notebook):
     """A death that no cell caused, such as by the system's memory guard, is noticed at the next cell."""
     killer = "subprocess.Popen(['sh', '-c', f'sleep 0.2; kill -9 {os.getpid()}'])"
-    later = f"import os, subprocess\nif not os.path.exists('a'):\n    open('a', 'w').close(); {killer}"
-    run = run_notebook(notebook(later, "import time\ntime.sleep(1)\nprint('here')"))
+    later = (
+        f"import os, subprocess\nis_first = not os.path.exists('a')\nif is_first:\n    open('a', 'w').close(); {killer}"
+    )
+    run = run_notebook(notebook(later, "import time\ntime.sleep(250 * is_first)\nprint('here')"))
 
     assert (run.outcome, run.restarts) == ("done", 1)
     assert printed(run.output)[1] == "here\n"
@@ -165,8 +167,9 @@ if not os.path.exists("pids"):
     os.kill(apart, signal.SIGKILL)
 
     assert (run.outcome, len(run.deaths)) == ("done", 1)
-    assert not psutil.pid_exists(worker) or psutil.Process(worker).status() == psutil.STATUS_ZOMBIE
     assert lives_on
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(worker).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_cell_that_always_kills_the_kernel_ends_the_run(notebook):
@@ -257,12 +260,11 @@ def test_what_nobody_can_decide_is_a_failure(notebook):
 def test_a_cell_that_takes_too_long_is_interrupted(notebook, wait):
     """It gets a KeyboardInterrupt, so that it can write down that it failed, before its kernel ends."""
     see = "except BaseException as e:\n    open('seen', 'w').write(type(e).__name__); raise"
-    body = f"import asyncio, time\ntry:\n    {wait}\n{see}"
-    path = notebook(body)
-    run = run_notebook(path, cell_timeout_s=1.5)
+    path = notebook("import asyncio, time", f"try:\n    {wait}\n{see}")
+    run = run_notebook(path, cell_timeout_s=5)
 
     assert (run.outcome, run.restarts) == ("failed", 0)
-    assert "took longer than 1.5 s" in run.message
+    assert "cell 2 of 2" in run.message and "took longer than 5 s" in run.message
     assert (path.parent / "seen").read_text() in ("KeyboardInterrupt", "CancelledError")
 
 
@@ -273,7 +275,7 @@ def start(path: Path) -> subprocess.Popen[str]:
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} did not come"
         time.sleep(0.02)
@@ -281,7 +283,7 @@ def wait_for(path: Path) -> None:
 
 def ends(runner: subprocess.Popen[str]) -> tuple[int, str, list[psutil.Process]]:
     """Its exit code, what it said, and the processes that it left."""
-    said, _ = runner.communicate(timeout=60)
+    said, _ = runner.communicate(timeout=200)
     return runner.returncode, said.strip(), alive(runner.pid)
 
 
@@ -298,7 +300,7 @@ def alive(runner_pid: int) -> list[psutil.Process]:
 def test_ctrl_c_interrupts_the_cell_and_leaves_a_saved_notebook(notebook, number):
     """The running cell ends by KeyboardInterrupt as in a notebook; exit code 130; no kernel is left."""
     see = "except KeyboardInterrupt:\n    open('seen', 'w').close(); raise"
-    body = f"import time\nopen('begun', 'w').close()\ntry:\n    time.sleep(60)\n{see}"
+    body = f"import time\ntry:\n    open('begun', 'w').close(); time.sleep(250)\n{see}"
     path = notebook("print('kept')", body)
     runner = start(path)
     wait_for(path.parent / "begun")
@@ -315,13 +317,15 @@ def test_ctrl_c_interrupts_the_cell_and_leaves_a_saved_notebook(notebook, number
 def test_a_second_ctrl_c_ends_a_cell_that_cannot_be_interrupted(notebook):
     """A cell that swallows interrupts does not hold the runner."""
     body = (
-        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nopen('begun', 'w').close()\ntime.sleep(60)"
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nopen('begun', 'w').close()\ntime.sleep(250)"
     )
     path = notebook(body)
     runner = start(path)
     wait_for(path.parent / "begun")
     runner.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    assert runner.stdout is not None
+    while "Ctrl-C again stops at once" not in (line := runner.stdout.readline()):
+        assert line, "it ended without the offer of a second Ctrl-C"
     runner.send_signal(signal.SIGINT)
     code, said, left = ends(runner)
 
@@ -334,7 +338,7 @@ def test_a_second_ctrl_c_ends_a_cell_that_cannot_be_interrupted(notebook):
 @pytest.mark.parametrize("delay_s", [0.0, 0.3, 0.6])
 def test_ctrl_c_while_the_kernel_starts(notebook, delay_s):
     """Nothing is left running, and the notebook on disk is whole."""
-    path = notebook("import time\ntime.sleep(60)")
+    path = notebook("import time\ntime.sleep(250)")
     runner = start(path)
     wait_for(path.with_suffix(".executed.ipynb"))
     time.sleep(delay_s)
@@ -348,12 +352,12 @@ def test_ctrl_c_while_the_kernel_starts(notebook, delay_s):
 
 def test_a_runner_that_is_killed_leaves_a_whole_notebook(notebook):
     """SIGKILL of the runner itself: what was saved last can be opened, and its kernel ends by itself."""
-    path = notebook("print('kept')", "import time\nopen('begun', 'w').close()\ntime.sleep(60)")
+    path = notebook("print('kept')", "import time\nopen('begun', 'w').close()\ntime.sleep(250)")
     runner = start(path)
     wait_for(path.parent / "begun")
     runner.kill()
     runner.communicate()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while alive(runner.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
 
@@ -363,7 +367,7 @@ def test_a_runner_that_is_killed_leaves_a_whole_notebook(notebook):
 
 def test_after_a_killed_runner_the_same_command_goes_on(notebook):
     """The kernel that the dead runner left behind does not keep the thread."""
-    wait = "import os, time\nopen('begun', 'w').close()\ntime.sleep(0 if os.path.exists('again') else 60)"
+    wait = "import os, time\nopen('begun', 'w').close()\ntime.sleep(0 if os.path.exists('again') else 250)"
     opening = "%load_ext resumable_nb\n%resumable open t --db t.duckdb"
     path = notebook(opening, "%%resumable a\nopen('log', 'a').write('x')", f"%%resumable b\n{wait}")
     runner = start(path)

@@ -43,7 +43,7 @@ LET_GO = {name: "held.execute('DETACH notes')" if "attached" in name else "held.
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "research.duckdb", wait_s=3)
+    opened = Store.open(tmp_path / "research.duckdb", wait_s=60)
     yield opened
     opened.close()
 
@@ -263,5 +263,5 @@ def test_jupysql(story: Story, tmp_path: Path) -> None:
 
 def _ended(other: Other) -> tuple[int, str, str]:
     """How it ended, with output that is not all the test's."""
-    out, err = other._process.communicate(timeout=90)
+    out, err = other._process.communicate(timeout=200)
     return other._process.returncode, out, err

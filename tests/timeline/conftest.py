@@ -25,7 +25,7 @@ PARTS = {"kill": -9, "fail": 1, "gate": 3, "doubt": -9, "after": 3}
 def run(db: Path, part: str, url: str, thread: str = "bees") -> int:
     """One process of the research; gives its exit code."""
     command = [sys.executable, "-m", "tests.timeline.research", str(db), thread, part, url]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=280)
     return done.returncode
 
 
@@ -70,6 +70,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Any]]:
             path = tmp_path / "page.html"
             path.write_text(text, encoding="utf-8")
             page = browser.new_page(**({"viewport": {"width": 1200, "height": 900}} | options))
+            page.set_default_timeout(120_000)
             page.asked, page.said = [], []
             page.on("request", lambda request: page.asked.append(request.url))
             page.on("console", lambda message: page.said.append(message.text))

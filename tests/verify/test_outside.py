@@ -38,7 +38,7 @@ def until(found: Callable[[], object]) -> object:
 
 def test_a_stopped_kernel_that_wakes_up_after_a_take_over_writes_no_more(environment: ModelServer, tmp_path):
     """Its next write is refused, with who took the thread; what the other one made stands, and is whole."""
-    environment.script({"marker": "Q2", "delay_s": 30})
+    environment.script({"marker": "Q2", "hold": True})
     path, db = write(tmp_path / "nb.ipynb", ASKS), tmp_path / "t.duckdb"
     first = subprocess.Popen(
         [sys.executable, "-m", "resumable_nb", "run", str(path)], stdout=subprocess.PIPE, text=True
@@ -54,7 +54,8 @@ def test_a_stopped_kernel_that_wakes_up_after_a_take_over_writes_no_more(environ
         stands = rows(db, "SELECT seq, session_id FROM journal ORDER BY seq")
     finally:
         os.kill(int(str(pid)), signal.SIGCONT)
-    said, _ = first.communicate(timeout=120)
+        environment.release()
+    said, _ = first.communicate(timeout=200)
 
     assert second.outcome == "done", second.message
     assert first.returncode == 1
