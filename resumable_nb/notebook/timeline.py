@@ -12,7 +12,7 @@ import json
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from resumable_nb.cells import duration
 from resumable_nb.errors import ResumableError, StoreLocked, UsageError
@@ -20,7 +20,7 @@ from resumable_nb.journal import Store
 from resumable_nb.notebook.outputs import OURS, WIDGET
 from resumable_nb.notebook.panels import when
 from resumable_nb.panel import Panel
-from resumable_nb.timeline import Details, overview, picture
+from resumable_nb.timeline import Details, Drawing, overview
 from resumable_nb.timeline.page import script, style
 
 if TYPE_CHECKING:
@@ -34,7 +34,15 @@ KEPT = 4
 ANYHOW_EVERY = 10
 """Looks after which a picture is drawn anew though nobody wrote: a process that dies writes nothing."""
 ROWS_AS_TEXT = 50
-_HEAD = "SELECT max(seq) FROM journal WHERE thread_id = ?"
+
+
+class _Told(NamedTuple):
+    """What a view was told, and as of when: the file as it lay there, the rows that it tells of, how many at most."""
+
+    value: Json
+    mark: object
+    stamp: int | None = None
+    at_most: int | None = None
 
 
 class Desk:
@@ -47,7 +55,8 @@ class Desk:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._versions, self._looks = 0, 0
-        self._told: dict[tuple[str | None, int], tuple[object, Any]] = {}
+        self._drawings: dict[str, Drawing] = {}
+        self._told: dict[tuple[str | None, int], _Told] = {}
 
     def answer(self, message: Json) -> Json:
         """What a view asked, as the message that answers it; what went wrong is `error`, for a person to read."""
@@ -71,45 +80,55 @@ class Desk:
     def draw(self, thread_id: str) -> Json:
         """The picture of a thread, with a number that tells it from later ones."""
         mark = self._store.mark()
-        return self._keep(thread_id, mark, picture(self._store, thread_id))
+        drawing = self._drawing(thread_id)
+        drawing.refresh()
+        return self._keep(thread_id, _Told(drawing.tell(), mark, drawing.stamp))
 
     def list_threads(self) -> Json:
         """All threads of the store."""
         mark = self._store.mark()
-        return self._keep(None, mark, {"threads": overview(self._store)})
+        return self._keep(None, _Told({"threads": overview(self._store)}, mark))
 
-    def _keep(self, thread_id: str | None, mark: object, value: Json) -> Json:
+    def _drawing(self, thread_id: str) -> Drawing:
+        """What has read the thread so far; of few threads, those that were looked at last."""
+        drawing = self._drawings.pop(thread_id, None) or Drawing(self._store, thread_id)
+        self._drawings[thread_id] = drawing
+        while len(self._drawings) > KEPT:
+            self._drawings.pop(next(iter(self._drawings)))
+        return drawing
+
+    def _keep(self, thread_id: str | None, told: _Told) -> Json:
         self._versions += 1
-        value["version"] = self._versions
-        self._told[thread_id, self._versions] = mark, value
+        told.value["version"] = self._versions
+        self._told[thread_id, self._versions] = told
         while len(self._told) > KEPT:
             self._told.pop(next(iter(self._told)))
-        return value
+        return told.value
 
     def _news(self, asked: Json) -> Json | None:
         """What is new since a version; None if nothing is. Rows that are as they were are told by their place only."""
         thread_id, version = asked.get("thread"), int(asked["version"])
-        mark, before = self._told.get((thread_id, version), (None, None))
+        before, mark = self._told.get((thread_id, version)), self._store.mark()
+        at_most = asked.get("rows") or (before.at_most if before else None)
         self._looks += 1
+        anyhow = before is not None and self._looks % ANYHOW_EVERY == 0 and _is_open(before.value)
+        if before is not None and not anyhow and (before.mark, before.at_most) == (mark, at_most):
+            return None
         try:
-            anyhow = self._looks % ANYHOW_EVERY == 0 and (before is None or _is_open(before))
-            if not anyhow and before is not None and self._is_as_it_was(thread_id, mark, before):
-                return None
             if thread_id is None:
                 return self.list_threads()
-            now = self.draw(thread_id)
+            drawing = self._drawing(thread_id)
+            drawing.refresh()
         except StoreLocked:  # somebody holds it for long: look again later
             return None
+        if before is not None and not anyhow and (before.stamp, before.at_most) == (drawing.stamp, at_most):
+            self._told[thread_id, version] = before._replace(mark=mark)  # somebody wrote, but nothing of this thread
+            return None
+        now = self._keep(thread_id, _Told(drawing.tell(at_most=at_most), mark, drawing.stamp, at_most))
         if before is None:
             return now
-        places = {json.dumps(row, sort_keys=True): place for place, row in enumerate(before["rows"])}
-        return now | {"rows": [places.get(json.dumps(row, sort_keys=True), row) for row in now["rows"]]}
-
-    def _is_as_it_was(self, thread_id: str | None, mark: object, before: Json) -> bool:
-        """The file as it lies there tells most; where it was written to, the newest row of the thread does."""
-        if self._store.mark() == mark:
-            return True
-        return thread_id is not None and self._store.rows(_HEAD, [thread_id])[1][0][0] == before["head"]
+        places = {id(row): place for place, row in enumerate(before.value["rows"])}
+        return now | {"rows": [places.get(id(row), row) for row in now["rows"]]}
 
     def _details(self, asked: Json) -> Details:
         return Details(self._store, str(asked["thread"]))

@@ -58,6 +58,31 @@ def test_a_write_to_another_thread_is_no_news(store: Store) -> None:
     assert [one["thread"] for one in news["threads"]] == ["other", "t"]
 
 
+def test_older_rows_come_when_they_are_asked_for(store: Store) -> None:
+    """A view that asks for more rows gets the older ones whole, the others as their places, and news of as many then."""
+    desk = Desk(store)
+    asked = {"id": 1, "ask": "news", "thread": "t"}
+    drawn = desk.draw("t")
+    few = desk.answer(asked | {"version": drawn["version"], "rows": 1})["value"]
+    more = desk.answer(asked | {"version": few["version"], "rows": 5})["value"]
+    store.visitor("t").append(Row(kind="step", phase="retired", step="two", cell_id="step two"))
+    news = desk.answer(asked | {"version": more["version"]})["value"]
+
+    assert (few["rows"], few["earlier"]["count"]) == ([2], 2)
+    assert ([row["name"] for row in more["rows"][:2]], more["rows"][2:]) == (["start", "one"], [0])
+    assert news["rows"][:2] == [0, 1]
+
+
+def test_what_was_pruned_is_news(store: Store) -> None:
+    """Pruning adds no row; a view that is open shows all the same what went."""
+    desk = Desk(store)
+    drawn = desk.draw("t")
+    resumable_nb.prune(store.path, keep=1, yes=True)
+    news = desk.answer({"id": 1, "ask": "news", "thread": "t", "version": drawn["version"]})["value"]
+
+    assert [row["stands"] for row in news["rows"]] == ["start", "pruned", "done"]
+
+
 def test_a_version_that_is_forgotten_is_told_anew(store: Store) -> None:
     """A view whose picture the kernel no longer has gets the whole."""
     news = Desk(store).answer({"id": 1, "ask": "news", "thread": "t", "version": 99})["value"]
