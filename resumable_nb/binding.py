@@ -63,22 +63,20 @@ class Binder:
         if record is not None and text:
             self.names.restore(record, text, self.thread.blob, only)
 
-    def not_at_hand(self, cell: Cell, found: Record) -> list[str]:
+    def not_at_hand(self, cell: Cell, found: Record, everywhere: Mapping[str, Left]) -> list[str]:
         """Names that a run left, that another cell reads or may read, and that only running it again can give."""
         read = self.places.read_elsewhere(cell)
-        return [f"`{name}`" for name in self.left_out(cell, found) if name in read or not self.places.sees_all]
+        out = self.left_out(cell, found, everywhere)
+        return [f"`{name}`" for name in out if name in read or not self.places.sees_all]
 
-    def left_out(self, cell: Cell, found: Record) -> list[str]:
+    def left_out(self, cell: Cell, found: Record, everywhere: Mapping[str, Left]) -> list[str]:
         """Names that a run left and that neither the store nor a statement of the cell can give."""
-        missing = []
-        for name, facts in found.kept.items():
-            if name == STATE or facts is None or facts.digest == self.names.digest(name):
-                continue
-            if self._is_defined(cell, name, facts):
-                continue
-            if facts.storable or name in found.lost:
-                missing.append(name)
-        return sorted(missing)
+        kept = {n: f for n, f in found.kept.items() if n != STATE and f is not None}
+        lost = {n for n, f in kept.items() if (f.storable or n in found.lost) and not self._is_defined(cell, n, f)}
+        there = {n for n in lost if kept[n].digest == self.names.digest(n)}
+        if there:  # an object that counts by its maker may hold one of an earlier run of a cell above
+            there -= shared_otherwise(self.names, found, everywhere)
+        return sorted(lost - there)
 
     @staticmethod
     def _is_defined(cell: Cell, name: str, facts: Facts) -> bool:
@@ -87,7 +85,7 @@ class Binder:
 
     def bring(self, cell: Cell, found: Record, everywhere: Mapping[str, Left]) -> list[str]:
         """Bind what a run left. Returns names that turned out not to be had without running it again."""
-        was, out = self.names.identities(), set(self.left_out(cell, found))
+        was, out = self.names.identities(), set(self.left_out(cell, found, everywhere))
         differing = {n for n, f in found.kept.items() if n != STATE and (f and f.digest) != self.names.digest(n)}
         differing = (differing | shared_otherwise(self.names, found, everywhere)) - out
         gone = {n for n in differing if found.kept[n] is None}

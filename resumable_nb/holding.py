@@ -68,15 +68,38 @@ def recorded(
     return {n: others for n, others in shared.items() if others}, passed
 
 
-def starts_like(names: Names, found: Record, everywhere: Everywhere) -> bool:
-    """Whether the objects that a run altered or passed on are as they were, and held by the same names."""
+def starts_otherwise(names: Names, found: Record, everywhere: Everywhere) -> list[str]:
+    """How the objects that a run altered or passed on are not as they were, or not held by the same names.
+
+    Args:
+        names: as they are now.
+        found: the run.
+        everywhere: what the cells above left in each name.
+
+    Returns:
+        What to say, with what to do; nothing if the run is done from here.
+    """
     if not found.passed:
-        return True
+        return []
     start, anew = Start.of(names, everywhere), found.kept.keys() - found.passed.keys()
-    return all(
-        was == [names.digest(name) or "", *sorted(start.sharing.partners(name) & start.placed - anew)]
-        for name, was in found.passed.items()
-    )
+    other, gone, new = set[str](), set[tuple[str, str]](), set[tuple[str, str]]()
+    for name, (was, *then) in found.passed.items():
+        now = start.sharing.partners(name) & start.placed - anew
+        other |= {name} if was != (names.digest(name) or "") else set()
+        gone |= {(min(name, x), max(name, x)) for x in set(then) - now}
+        new |= {(min(name, x), max(name, x)) for x in now - set(then)}
+    return [
+        *(f"`{name}`, which holds an object that the step changes, held another value then" for name in sorted(other)),
+        *(
+            f"{_pair(pair)} held one object then, and hold none together now: make them share it again"
+            for pair in sorted(gone)
+        ),
+        *(f"{_pair(pair)} hold one object now, and held none then: copy it for one of them" for pair in sorted(new)),
+    ]
+
+
+def _pair(names: tuple[str, str]) -> str:
+    return f"`{names[0]}` and `{names[1]}`"
 
 
 def together(everywhere: Everywhere, above: Iterable[Cell]) -> dict[str, dict[str, str]]:

@@ -276,14 +276,16 @@ class Kernel:
         fold = self.thread.fold
         key = fingerprint_of(cell.code.digest, before)
         found = fold.run_like(cell, key)
-        if found is not None and not holding.starts_like(self.names, found, start.everywhere):
-            found = None
+        otherwise = [] if found is None else holding.starts_otherwise(self.names, found, start.everywhere)
+        found = None if otherwise else found
         rebuilt: list[str] = []
         if found is not None:
-            rebuilt = self._binder.not_at_hand(cell, found) or self._binder.bring(cell, found, start.everywhere)
+            rebuilt = self._binder.not_at_hand(cell, found, start.everywhere) or self._binder.bring(
+                cell, found, start.everywhere
+            )
             if not rebuilt:
-                return self._skip(cell, above, found)
-        why = self._take_lines() + why_it_runs(fold, cell, before, found, rebuilt)
+                return self._skip(start, found)
+        why = self._take_lines() + why_it_runs(fold, cell, before, rebuilt=rebuilt, otherwise=otherwise)
         earlier = fold.latest(cell.cell_id)
         run = Run(
             self.thread,
@@ -330,8 +332,9 @@ class Kernel:
         elif found is None:
             run.restore_random(fold.started(cell, key))
 
-    def _skip(self, cell: Cell, above: list[Cell], found: Record) -> Decision:
+    def _skip(self, start: Start, found: Record) -> Decision:
         """The step is done: exit state and names come from the record."""
+        cell, above = start.cell, start.above
         before_skip(self._outside, cell.step, cell.cell_id)
         record = self._lineage.take_up(cell, above, found)
         self.names.forget()
@@ -342,7 +345,7 @@ class Kernel:
         self.thread.saved += record.spent
         self.thread.note_skip(cell, record)
         line = f"restored from checkpoint {record.checkpoint}: {record.spent} not spent again"
-        line += left_out(self._binder.left_out(cell, record))
+        line += left_out(self._binder.left_out(cell, record, start.everywhere))
         return Decision("skip", "\n".join([line, *self._take_lines()]), outputs, signature)
 
     def _recorded_outputs(self, record: Record) -> tuple[tuple[dict[str, Any], ...], str]:

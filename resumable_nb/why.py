@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from resumable_nb import fingerprint
 from resumable_nb.cells import STATE
-from resumable_nb.names import DEFINED
+from resumable_nb.names import DEFINED, MODULE
 from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
@@ -18,29 +18,33 @@ if TYPE_CHECKING:
 Facts_ = Mapping[str, "Facts | None"]
 
 
-def why_it_runs(fold: Fold, cell: Cell, before: Facts_, found: Record | None, rebuilt: list[str]) -> list[str]:
+def why_it_runs(fold: Fold, cell: Cell, before: Facts_, *, rebuilt: list[str], otherwise: list[str]) -> list[str]:
     """Why a step runs although it ran before; nothing for its first run.
 
     Args:
         fold: the journal.
         cell: the step.
         before: what it starts from.
-        found: its finished run from there, of which names could not be restored.
-        rebuilt: these names.
+        rebuilt: names of its finished run from there that could not be restored.
+        otherwise: how names share their objects otherwise than in its finished run from there.
     """
-    if found is not None:
+    if rebuilt:
         return [f"runs again from its recorded answers to rebuild {', '.join(rebuilt)}, which cannot be stored"]
     lines = []
     last = fold.last_run(cell)
     if last is not None:
-        shared = "names share their objects otherwise than then"
-        other = [shared if fold.stands(last) else "its earlier run was retired"]
-        lines.append("runs again: " + "; ".join(differences(cell, before, last) or other))
+        other = [_fewer(before, last) if fold.stands(last) else "its earlier run was retired"]
+        lines.append("runs again: " + "; ".join(otherwise or differences(cell, before, last) or other))
     answered = len(fold.answers(cell))
     if answered and any(row.cell_id == cell.cell_id for row in fold.latest_started()):
         was, they = ("was", "it is") if answered == 1 else ("were", "they are")
         lines.append(f"unfinished: {counted(answered, 'call')} {was} answered; asked in the same words, {they} free")
     return lines
+
+
+def _fewer(before: Facts_, last: Record) -> str:
+    gone = ", ".join(f"`{name.removeprefix(MODULE)}`" for name in sorted(last.before.keys() - before.keys()))
+    return f"it does not read {gone} any more" if gone else "its earlier run started from what is not here now"
 
 
 def differences(cell: Cell, before: Facts_, last: Record) -> list[str]:

@@ -17,6 +17,16 @@ LIMIT = 100_000
 _IMMUTABLE = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), range, slice, types.CodeType})
 _BUILTIN = frozenset({list, dict, tuple, set, frozenset, deque, types.FunctionType})
 _NOT_SHARED = (types.ModuleType, type, types.MethodDescriptorType, types.WrapperDescriptorType)
+_KERNEL = frozenset({"comm", "ipykernel", "zmq"})
+"""Libraries whose objects lead to the kernel and so to all names: a widget has its connection, that has the shell."""
+_CONSTANT = (
+    ("enum", "Enum"),  # a member comes back as the one that there is
+    ("pandas", "Index"),  # nobody can change it, so `values` stores it as content and two come back
+    ("traitlets.traitlets", "BaseDescriptor"),  # of a class, though each widget lists those that observe it
+    ("IPython.core.interactiveshell", "InteractiveShell"),
+    ("asyncio", "AbstractEventLoop"),
+)
+"""Modules and classes of what a process has one of, or what nobody changes: to hold one is no sharing."""
 _HOLDS_OTHERS = (tuple, frozenset, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
 
 
@@ -95,7 +105,8 @@ def _mutable(value: object, alive: list[object] | None = None) -> set[int] | Non
     todo = [value]
     while todo:
         item = todo.pop()
-        if type(item) in _IMMUTABLE or id(item) in seen or isinstance(item, _NOT_SHARED) or _is_index(item):
+        kind: type = type(item)
+        if kind in _IMMUTABLE or id(item) in seen or _is_constant(kind):
             continue
         if len(seen) >= LIMIT:
             return None
@@ -108,10 +119,13 @@ def _mutable(value: object, alive: list[object] | None = None) -> set[int] | Non
     return found
 
 
-def _is_index(item: object) -> bool:
-    """Whether it is an index of pandas: nobody can change it, so `values` stores it as content and two come back."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(item, pandas.Index)
+@functools.lru_cache(maxsize=4096)
+def _is_constant(kind: type) -> bool:
+    """Whether its objects are nothing that two names share."""
+    if issubclass(kind, _NOT_SHARED) or _library(kind) in _KERNEL:
+        return True
+    loaded = [(module, name) for place, name in _CONSTANT if (module := sys.modules.get(place)) is not None]
+    return any(issubclass(kind, getattr(module, name, ())) for module, name in loaded)
 
 
 def _parts(item: Any) -> Iterator[object]:
@@ -139,8 +153,13 @@ def _parts(item: Any) -> Iterator[object]:
         yield from _worth_it(state_of(item).values())
 
 
+def _library(kind: type) -> str:
+    """The package that a class is from."""
+    return str(kind.__module__ or "").partition(".")[0]
+
+
 def _library_parts(item: Any) -> Iterator[object]:
-    library = (type(item).__module__ or "").partition(".")[0]
+    library = _library(type(item))
     if library == "numpy":
         yield getattr(item, "base", None)  # the array whose memory this one shows
         if getattr(getattr(item, "dtype", None), "hasobject", False) and item.size <= LIMIT:

@@ -81,3 +81,28 @@ def test_a_list_of_a_million_numbers_is_told_apart():
     names = {"x": [], "y": list(range(1_000_000)), "z": {str(n): n for n in range(100_000)}}
 
     assert shares({"x"}, names) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import ipywidgets\nx, y = ipywidgets.Output(), ipywidgets.Output()",
+        "import ipywidgets\nx = ipywidgets.HBox([ipywidgets.Button()])\nclass W(ipywidgets.VBox): pass\ny = W()",
+        "import enum\nclass E(enum.Enum):\n    A = 1\nx, y = [E.A], {'k': E.A}",
+        "import asyncio\nclass A: pass\nx, y = A(), A()\nx.loop = y.loop = asyncio.new_event_loop()\nx.loop.close()",
+    ],
+)
+def test_what_a_process_has_one_of_is_not_shared(source):
+    """Two widgets, or clients of one event loop, have nothing in common that a person could part."""
+    names = Notebook(source).names
+
+    assert "y" not in shares({"x"}, names)
+
+
+def test_a_widget_shares_what_was_put_into_it():
+    """A list that hangs on a widget is changed through it; a widget that a list holds is one and the same."""
+    source = "import ipywidgets\nx = ipywidgets.Output()\ny = [x]\nz = ipywidgets.Output()\nz.about = w = []"
+    names = Notebook(source).names
+
+    assert shares({"x"}, names) == {"y"}
+    assert shares({"w"}, names) == {"z"}
