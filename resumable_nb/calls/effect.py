@@ -23,13 +23,14 @@ from resumable_nb.calls.arguments import Arguments, digest_of, namespace_of, tex
 from resumable_nb.calls.courses import Asked, Course, driven, driven_async
 from resumable_nb.calls.family import newest_of_relatives
 from resumable_nb.calls.off_loop import off_loop
+from resumable_nb.calls.receipt import Receipt
 from resumable_nb.calls.rehearsal import Rehearsal, act, check
 from resumable_nb.calls.rules import KEY, EffectRules, NotAwaited
 from resumable_nb.calls.turns import turn, turn_async
-from resumable_nb.errors import StateError, ThreadTakenOver, UsageError
+from resumable_nb.errors import ThreadTakenOver, UsageError
 from resumable_nb.failpoints import passing
 from resumable_nb.journal import Row
-from resumable_nb.receipts import Doubt, folded, kept
+from resumable_nb.receipts import Doubt, folded
 from resumable_nb.resuming import before_live
 from resumable_nb.scope import Run, Scope, scope
 
@@ -152,8 +153,7 @@ class Attempt:
         self._arguments: Arguments = dict(call.arguments)
         self._hash = digest_of(self._arguments, namespace_of(rules.function))
         self._started_seq: int | None = None
-        self._receipt: dict[str, Any] = {}
-        self._blobs: dict[str, bytes] = {}
+        self._receipt = Receipt(rules.name, self.key, running)
         self._began = time.monotonic()
         _asked_in.setdefault(running, set()).add(self.key)
 
@@ -184,7 +184,7 @@ class Attempt:
         if not self.is_known and (relative := newest_of_relatives(self._thread, self.key)) is not None:
             if relative.effect.standing == "happened":
                 self._check_arguments(relative.effect)
-                self._take(relative.effect.facts, relative.blob)
+                self._receipt.take(relative.effect.facts, relative.blob)
                 self._append_receipt({"from_thread": relative.thread_id})
                 found = self._known
             elif relative.effect.standing != "did not happen" and (found is None or found.standing != "in doubt"):
@@ -258,20 +258,20 @@ class Attempt:
     def _give(self) -> Course:
         found = self._known
         assert found is not None
-        self._take(found.facts, self._thread.blob)
+        self._receipt.take(found.facts, self._thread.blob)
         if self._rules.verify is not None and self.key in self._thread.resume.unverified:
-            stands = yield Asked(partial(self._rules.verify, self._value()), is_ours=False)
+            stands = yield Asked(partial(self._rules.verify, self._receipt.value()), is_ours=False)
             yield Asked(partial(standing.told, self._scope, found, stands=bool(stands)))
             if not stands:
                 raise pauses.gone(self, found)
-        self._put_into_state()
-        return self._value()
+        self._receipt.put_into_state()
+        return self._receipt.value()
 
     def _record(self, receipt: Any, *, how: str | None = None) -> Course:
-        self._keep(receipt)
-        self._put_into_state()  # first: the row of the receipt carries what the state gains
+        self._receipt.keep(receipt)
+        self._receipt.put_into_state()  # first: the row of the receipt carries what the state gains
         yield Asked(partial(self._append_receipt, {"by": how} if how else {}))
-        return self._value()
+        return self._receipt.value()
 
     # ------------------------------------------------------------------ the call
     def _arguments_for_the_call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -316,10 +316,10 @@ class Attempt:
         found = self._known
         if self._started_seq is None and found is not None and found.standing != "did not happen":
             self._started_seq = found.started.seq
-        rows = self._thread.value_rows(self._blobs)
+        rows = self._thread.value_rows(self._receipt.blobs)
         if self._started_seq is None:  # done elsewhere: this thread has no row of it
             rows.append(self._row("started", data={"arguments": self._hash, **about}))
-        done = self._row("done", data={**self._receipt, **about})
+        done = self._row("done", data={**self._receipt.data, **about})
         done.ref_seq = self._started_seq or -1
         self._append_outcome(*rows, done)
 
@@ -367,42 +367,6 @@ class Attempt:
             request=request,
             data=json.dumps(data),
         )
-
-    # ------------------------------------------------------------------ the receipt
-    def _keep(self, receipt: Any) -> None:
-        """Its stored form; its text if it has none: it happened, and that must not be lost."""
-        stored = kept(receipt, name=self._rules.name, key=self.key)
-        self._receipt, self._blobs = stored.data, stored.blobs
-        if stored.line:
-            self._scope.notice(stored.line)
-
-    def _take(self, facts: dict[str, Any], blob: Callable[[str], bytes]) -> None:
-        """The receipt as another row has it."""
-        self._receipt = {"receipt": facts.get("receipt")} | {name: True for name in ("is_text",) if name in facts}
-        value = values.decode(
-            json.dumps(self._receipt["receipt"]), blob, self._thread.resolve, what=f"the receipt of {self.key!r}"
-        )
-        self._blobs = values.encode(value).blobs
-
-    def _value(self) -> Any:
-        """The receipt, made anew each time."""
-        return values.decode(
-            json.dumps(self._receipt["receipt"]),
-            lambda key: self._blobs[key],
-            self._thread.resolve,
-            what=f"the receipt of {self.key!r}",
-        )
-
-    def _put_into_state(self) -> None:
-        """`state.receipts` gets it, once: a run that only finds the receipt ends with the same state."""
-        state = self._thread.live.state
-        if "receipts" not in type(state).model_fields:
-            return
-        try:
-            if not any(isinstance(r, dict) and r.get("key") == self.key for r in getattr(state, "receipts", ())):
-                state.update(receipts=[{"effect": self._rules.name, "key": self.key, "receipt": self._value()}])
-        except StateError as error:
-            self._scope.notice(f"`{self._rules.name}` ({self.key}) happened; its receipt is not in the state: {error}")
 
     # ------------------------------------------------------------------ what people are told
     def tell_earlier_receipts(self) -> None:
