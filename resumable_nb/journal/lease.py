@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import filelock
 
-from resumable_nb.errors import StoreReplaced, StoreUnwritable
+from resumable_nb.errors import StoreDamaged, StoreReplaced, StoreUntrusted, StoreUnwritable
 from resumable_nb.journal import files, reading, schema, sealing, troubles, trust, witness
 from resumable_nb.journal.bars import without_bars
 
@@ -73,6 +73,7 @@ class Lease:
         self._rows = self._openings = self._depth = 0
         self._opened_at = self._used_at = self._not_before = self._shared_until = 0.0
         self._asked_at: int | None = None  # time stamp of the lock file when we took it
+        self._made_lock = False  # whether there was no lock file before
         _leases.add(self)
 
     @property
@@ -190,8 +191,17 @@ class Lease:
                     raise
             try:
                 yield
+            except (StoreUntrusted, StoreDamaged):
+                self.withdraw()
+                raise
             finally:
                 self._let_go()
+
+    def withdraw(self) -> None:
+        """Take away the lock file that this process made beside what is no store, while it has the lock."""
+        if self._made_lock:
+            with suppress(OSError):
+                os.unlink(files.lock_path(self.path))
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
@@ -227,6 +237,10 @@ class Lease:
                 if time.monotonic() > deadline:
                     raise troubles.not_locked(self.path, held.holder, self.wait_s) from held
                 time.sleep(_RETRY_S)
+            except (StoreUntrusted, StoreDamaged):
+                self.withdraw()
+                self._let_go()
+                raise
             except BaseException:
                 self._let_go()
                 raise
@@ -254,6 +268,7 @@ class Lease:
             )
         if not self.path.parent.is_dir():  # filelock would make it
             raise troubles.no_side_file(self.path, files.lock_path(self.path), FileNotFoundError(errno.ENOENT, "gone"))
+        self._made_lock = not os.path.lexists(files.lock_path(self.path))
         try:
             self._wait_for_lock(self._lock, deadline)
         except filelock.Timeout:

@@ -52,6 +52,7 @@ def examine(path: Path) -> Report:
         except (StoreError, duckdb.Error) as error:
             told.append(_words(error, path))
         if not files.wal_path(path).exists():
+            lease.withdraw()
             return Report({}, told, "")
         try:
             with tempfile.TemporaryDirectory() as folder:

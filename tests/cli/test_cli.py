@@ -13,12 +13,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
+import duckdb
 import nbformat
 import pytest
 
 import resumable_nb
 from resumable_nb.cli import main
-from resumable_nb.errors import Paused
+from resumable_nb.errors import Paused, StoreUntrusted
 from resumable_nb.journal import Row, Store
 
 CODE = nbformat.v4.new_code_cell
@@ -236,6 +237,72 @@ def test_thread_and_store_come_from_the_environment_too(store, tmp_path, monkeyp
 def test_what_goes_wrong_is_said_in_one_line(store, arguments, code, message):
     """On the error stream, with an exit code that is not 0, and without a traceback."""
     assert message in refused(*arguments, code=code)
+
+
+COMMANDS = {
+    "status": ["status"],
+    "the steps of one thread": ["status", "--thread", "bees"],
+    "history": ["history"],
+    "diff": ["diff", "1", "2"],
+    "timeline": ["timeline"],
+    "sql": ["sql", "SELECT 1"],
+    "approve": ["approve", "look"],
+    "reject": ["reject", "look"],
+    "settle": ["settle", "key", "--did-not-happen"],
+    "fresh": ["fresh", "look"],
+    "fork": ["fork", "1", "new"],
+    "prune": ["prune", "--keep", "1", "--yes"],
+    "export": ["export", "bees", "bees.thread"],
+    "doctor": ["doctor"],
+}
+NO_STORES = {
+    "missing": "no store at",
+    "empty": "cannot be read: it is damaged, or no DuckDB file",
+    "a text": "cannot be read: it is damaged, or no DuckDB file",
+    "a DuckDB file of others": "no store of this library",
+    "a folder": "is a directory",
+}
+
+
+def place(kind: str, path: Path) -> None:
+    """Something that is no store, or nothing."""
+    if kind == "a folder":
+        path.mkdir()
+    elif kind == "a DuckDB file of others":
+        with duckdb.connect(str(path)) as con:
+            con.execute("CREATE TABLE mine AS SELECT 1 AS x")
+    elif kind != "missing":
+        path.write_text("" if kind == "empty" else "These are my notes, and not a store.\n")
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Everything in a folder, byte for byte."""
+    return {p.name: p.read_bytes() if p.is_file() else None for p in folder.iterdir()}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("kind", NO_STORES)
+def test_what_is_no_store_is_named_and_nothing_is_left_beside_it(kind, command, tmp_path, monkeypatch):
+    """A command that is given a file that is no store says so in a line, fails, and leaves the folder as it was."""
+    monkeypatch.chdir(tmp_path)
+    place(kind, tmp_path / "notes.duckdb")
+    before = contents(tmp_path)
+
+    done = call(*COMMANDS[command], "--db", "notes.duckdb")
+
+    assert NO_STORES[kind] in done.stderr
+    assert done.returncode == (2 if kind == "a folder" or (kind, command) == ("missing", "doctor") else 1)
+    assert contents(tmp_path) == before
+
+
+def test_a_thread_is_not_opened_in_what_is_no_store(tmp_path):
+    """Opening a thread in somebody else's DuckDB file is refused, and leaves the folder as it was."""
+    place("a DuckDB file of others", tmp_path / "notes.duckdb")
+    before = contents(tmp_path)
+    with pytest.raises(StoreUntrusted, match="no store of this library"):
+        resumable_nb.open("bees", db=tmp_path / "notes.duckdb")
+
+    assert contents(tmp_path) == before
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(store):
