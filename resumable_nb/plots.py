@@ -6,14 +6,14 @@ Each function draws on `ax`, or on a figure of its own, and returns the axes. Th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from math import floor, log10
 from typing import TYPE_CHECKING, Any, Literal
 
 from resumable_nb.errors import UsageError
 from resumable_nb.llm.prices import price
-from resumable_nb.terminal import counted, one_line
+from resumable_nb.terminal import counted, one_line, zone
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,7 +134,7 @@ def plot_recoveries(thread: Thread, *, ax: Axes | None = None) -> Axes:
         ax.set_xlim(moments[0] - timedelta(minutes=1), moments[0] + timedelta(minutes=1))
     ax.set_ylim(0, seconds[-1] * 1.25 or 1)
     ax.set_ylabel("Seconds to the first new call")
-    _dates(ax)
+    _dates(ax, rows[-1]["ts"])
     return ax
 
 
@@ -232,7 +232,7 @@ def _stack(ax: Axes, rows: Sequence[dict[str, Any]], amounts: Sequence[float]) -
     ax.margins(x=0)
     ax.set_ylim(bottom=0)
     _legend(ax)
-    _dates(ax)
+    _dates(ax, datetime.fromtimestamp(rows[-1]["moment"], UTC))
 
 
 def _so_far(gained: Iterable[float]) -> list[float]:
@@ -244,11 +244,13 @@ def _digits(total: float) -> int:
     return 2 if total >= 1 or not total else 2 - floor(log10(total))
 
 
-def _dates(ax: Axes) -> None:
+def _dates(ax: Axes, newest: datetime) -> None:
+    """Moments along the axis; the zone is the one at the newest."""
     from matplotlib import dates
 
     places: Any = dates.AutoDateLocator(maxticks=8)  # type: ignore[no-untyped-call]  # matplotlib has no hints there
     ax.xaxis.set_major_locator(places)
+    ax.set_xlabel(f"Time, {zone(newest)}")
     ax.xaxis.set_major_formatter(dates.ConciseDateFormatter(places))  # type: ignore[no-untyped-call]  # as above
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.journal import Row
+from resumable_nb.terminal import when
 
 if TYPE_CHECKING:
     from resumable_nb.fold import Fold
@@ -144,7 +145,7 @@ class Resume:
         fold = self._fold
         newest = fold.newest()
         image, row = fold.image(newest), fold.row(newest)
-        at = f" of {row.ts.astimezone():%Y-%m-%d %H:%M:%S}" if row is not None else ""
+        at = f" of {when(row.ts)}" if row is not None else ""
         if state is None:
             self._at_opening = [Line("checkpoint", f"{newest}{at} is loaded when {waits_for}", is_over=False)]
         else:

@@ -6,6 +6,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 # CSI and OSC sequences (ECMA-48): colours, cursor moves, window titles
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
@@ -31,6 +35,17 @@ def one_line(value: object, width: int | None = None) -> str:
         text = str(value)
     text = " ".join(plain(text).split())
     return _cut(text, width) if width else text
+
+
+def when(moment: datetime | None) -> str:
+    """A moment to the second, in this machine's time zone, which is named: `… 14:03:07 +02:00`, or `… UTC`."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} {zone(moment)}" if moment else ""
+
+
+def zone(moment: datetime) -> str:
+    """What this machine's clocks are ahead of UTC at that moment, as `+02:00`; or `UTC`."""
+    ahead = moment.astimezone().isoformat(timespec="seconds")[19:]
+    return "UTC" if ahead == "+00:00" else ahead
 
 
 def counted(number: int, what: str) -> str:

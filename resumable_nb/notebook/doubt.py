@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from resumable_nb.errors import AlreadyDecided, ResumableError
-from resumable_nb.notebook.panels import when
 from resumable_nb.notebook.shown import BOX, LINES, TEXT, Shown, old_note
 from resumable_nb.panel import Panel, escape
 from resumable_nb.receipts import called
+from resumable_nb.terminal import when
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.cells import duration
 from resumable_nb.panel import Panel
+from resumable_nb.terminal import when
 
 if TYPE_CHECKING:
     from resumable_nb.notebook.summary import StepSummary, Summary
@@ -74,8 +74,3 @@ def history_panel(thread_id: str, history: Sequence[dict[str, Any]]) -> Panel:
     ]
     title = f"History of thread {thread_id}" if rows else f"Thread {thread_id} has no checkpoints yet"
     return Panel(title, lines, ("checkpoint", "", "when", "step", "origin", "changed"), rows)
-
-
-def when(moment: datetime | None) -> str:
-    """A moment in the person's time zone."""
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""

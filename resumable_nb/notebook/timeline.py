@@ -18,8 +18,8 @@ from resumable_nb.cells import duration
 from resumable_nb.errors import ResumableError, StoreLocked, UsageError
 from resumable_nb.journal import Store
 from resumable_nb.notebook.outputs import OURS, WIDGET
-from resumable_nb.notebook.panels import when
 from resumable_nb.panel import Panel
+from resumable_nb.terminal import when
 from resumable_nb.timeline import Details, Drawing, overview
 from resumable_nb.timeline.page import script, style
 

@@ -23,7 +23,8 @@ const money = usd => (usd === null ? '' : usd === 0 ? '$0' : usd < 0.01 ? `$${us
 const pad = value => String(value).padStart(2, '0');
 const day = at => { const d = new Date(at); return `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())}`; };
 const clock = at => { const d = new Date(at); return `${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`; };
-const when = at => `${day(at)} ${clock(at)}`;
+const zone = at => { const east = -new Date(at).getTimezoneOffset(), off = Math.abs(east); return east ? `${east < 0 ? '-' : '+'}${pad(Math.floor(off / 60))}:${pad(off % 60)}` : 'UTC'; };
+const when = at => `${day(at)} ${clock(at)} ${zone(at)}`;
 
 function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;

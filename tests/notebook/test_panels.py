@@ -16,7 +16,7 @@ from resumable_nb.notebook import panels
 from resumable_nb.notebook.summary import StepSummary, Summary
 from resumable_nb.panel import Panel, line
 from resumable_nb.resuming import Line
-from resumable_nb.terminal import plain
+from resumable_nb.terminal import plain, when
 
 MOMENT = datetime(2024, 5, 1, 12, tzinfo=UTC)
 HOSTILE = "<img src=x onerror=alert(1)><script>1</script> [x](javascript:alert(1)) <b>go</b> \" ' &lt;"
@@ -102,7 +102,7 @@ def test_the_resume_panel_says_where_the_work_stands() -> None:
         [Line("outside", "token renewed"), Line("going on", "with the first new call", is_over=False)],
     ).text()
 
-    assert text.startswith("Thread t: checkpoint 9 of 2024-05-01 ")
+    assert text.startswith(f"Thread t: checkpoint 9 of {when(MOMENT)} was loaded")
     for words in (
         "query: why?",
         "done: `plan`, `search` (41 LLM calls, 12,300 tokens, 2 min 10 s, not spent again unless what they depend on has changed)",

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
+from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resumable_nb.terminal import one_line, plain, table
+from resumable_nb.terminal import one_line, plain, table, when
+
+
+@pytest.mark.parametrize(
+    ("zone", "said"),
+    [
+        ("UTC", "2024-05-01 22:30:05 UTC"),
+        ("BST-1", "2024-05-01 23:30:05 +01:00"),
+        ("IST-5:30", "2024-05-02 04:00:05 +05:30"),
+        ("NDT2:30", "2024-05-01 20:00:05 -02:30"),
+    ],
+)
+def test_a_moment_names_its_zone(zone, said, monkeypatch):
+    """Times that people read are of their machine's zone, and say which that is."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert when(datetime(2024, 5, 1, 22, 30, 5, 700, tzinfo=UTC)) == said
+        assert when(None) == ""
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @given(st.text())

@@ -52,6 +52,15 @@ def test_the_file_opens_without_a_network(db: Path, opened: Open) -> None:
 
 
 @browser
+def test_times_name_their_zone(db: Path, opened: Open) -> None:
+    """What a mark says of its time is in the reader's zone, and says which that is."""
+    shown = opened(page(Store.open(db), "bees"))
+    told = shown.locator(".rnb-session").first.get_attribute("data-tip")
+
+    assert re.search(r"\d\d:\d\d:\d\d (UTC|[+-]\d\d:\d\d) to \d\d:", told), told
+
+
+@browser
 def test_text_from_anywhere_is_only_text(db: Path, opened: Open) -> None:
     """Names, answers, states, errors, gates and comments with tags are read in full, and do nothing."""
     shown = opened(page(Store.open(db), "bees"))
