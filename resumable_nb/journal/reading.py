@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CONFIG = {**sealing.CONFIG, "memory_limit": "1GB", "python_enable_replacements": False}
+_MOST_CHARS = 64 << 20
+_TOO_LONG = "a value of more than 67108864 characters; ask for a shorter one"
+_BOUNDED = {
+    name: f"CREATE MACRO {name}({', '.join(('value', 'n', *more))}) AS system.main.{name}(value, "
+    f"CASE WHEN {size} > {_MOST_CHARS} THEN error('{name} would make {_TOO_LONG}') ELSE n END"
+    f"{''.join(f', {one}' for one in more)})"
+    for name, size, more in (
+        ("repeat", "strlen(value::VARCHAR) * n", ()),
+        ("lpad", "n", ("filling",)),
+        ("rpad", "n", ("filling",)),
+    )
+}
+"""DuckDB's functions that make a long text of a number, which it allocates past its memory limit: here with a bound."""
+_EXACT_IN_FLOAT = 2**53
 _ASKS_FOR_NAMES = re.compile(r"\bshow\b|duckdb_|pragma_|sqlite_|pg_|information_schema", re.IGNORECASE)
 
 
@@ -117,7 +131,7 @@ class Reader:
 
     def frame(self, sql: str, params: Parameters, *, timeout_s: float, wait_s: float) -> pd.DataFrame:
         """The answer as a pandas DataFrame; times have the zone UTC."""
-        return self._answer(sql, params, duckdb.DuckDBPyConnection.df, timeout_s=timeout_s, wait_s=wait_s)
+        return self._answer(sql, params, _frame, timeout_s=timeout_s, wait_s=wait_s)
 
     def close(self) -> None:
         """Drop the in-memory database. The next question makes a new one."""
@@ -183,16 +197,27 @@ class Reader:
 
     def _make(self, con: duckdb.DuckDBPyConnection, names: Iterable[str]) -> bool:
         """Make those of our views and macros that are named and not there yet, with what they are made from."""
-        is_any = False
-        for name in schema.definitions().keys() & set(names):
+        is_any, known = False, {**_BOUNDED, **schema.definitions()}
+        for name in known.keys() & set(names):
             if name in self._made:
                 continue
-            definition = schema.definitions()[name]
+            definition = known[name]
             self._made.add(name)
             self._make(con, _words(definition))
             con.execute(definition)
             is_any = True
         return is_any
+
+
+def _frame(con: duckdb.DuckDBPyConnection) -> pd.DataFrame:
+    """The answer with sums as whole numbers: DuckDB gives HUGEINT, which is what they are, as floating point."""
+    places = [place for place, (_, kind, *_) in enumerate(con.description or ()) if str(kind) == "HUGEINT"]
+    found = con.df()
+    for place in places:
+        column = found.iloc[:, place]
+        if not (column.abs() > _EXACT_IN_FLOAT).any():
+            found.isetitem(place, column.astype("Int64" if column.hasnans else "int64").array)
+    return found
 
 
 def _words(sql: str) -> set[str]:

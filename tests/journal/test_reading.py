@@ -283,6 +283,23 @@ def test_sums_of_tokens_are_whole_numbers(store: Store, session: Session) -> Non
     assert store.query("SELECT input_tokens FROM steps").iloc[0, 0] == 100
 
 
+def test_sums_of_a_query_are_whole_numbers(store: Store) -> None:
+    """`sum` of whole numbers is shown without a decimal point; where there is none, it is missing, and not 0."""
+    query = """
+    SELECT sum(i) AS total, sum(i) FILTER (g = 1) AS some, sum(i) FILTER (false) AS nothing, sum(i / 2) AS half,
+           sum(i) * 100000000000000000000 AS huge, sum(i) AS total
+    FROM (SELECT i, i % 2 AS g FROM range(5) t(i)) GROUP BY g ORDER BY g
+    """
+    frame = store.query(query)
+
+    assert [str(kind) for kind in frame.dtypes] == ["int64", "Int64", "Int64", "float64", "float64", "int64"]
+    assert frame.iloc[:, 0].tolist() == frame.iloc[:, 5].tolist() == [6, 4]
+    assert frame["some"].isna().tolist() == [True, False]
+    assert frame["nothing"].isna().all()
+    assert frame["huge"].tolist() == [6e20, 4e20]
+    assert str(store.query("SELECT sum(i) FROM range(0) t(i)").dtypes.iloc[0]) == "Int64"
+
+
 def test_a_store_in_use_elsewhere_is_read_after_a_wait(store: Store, session: Session) -> None:
     """A process that has the file open in DuckDB delays a query; it is answered when that process lets go."""
     store.close()
@@ -320,6 +337,26 @@ def test_memory_is_limited(store: Store) -> None:
     assert names == ["value"]
     assert rows[0][0] == "953.6 MiB"
     assert not rows[1][0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["repeat('x', 2000000000)", "lpad('x', 2000000000, 'y')", "rpad('x', 2000000000, 'y')", "'xy'.repeat(2000000000)"],
+)
+def test_one_value_may_not_be_giant(store: Store, value: str) -> None:
+    """A text of gigabytes, which DuckDB would make whatever its memory limit is, is refused before it is made."""
+    with pytest.raises(QueryRefused, match="would make a value of more than 67108864 characters"):
+        store.rows(f"SELECT length({value})")
+    with pytest.raises(QueryRefused, match="would make a value"):
+        store.query(f"SELECT length({value.replace('2000000000', '(1000000000 * i)::INT')}) FROM range(1, 3) t(i)")
+
+
+def test_long_texts_are_made_as_ever(store: Store) -> None:
+    """The functions with a bound take and give what DuckDB's own do."""
+    asked = "repeat('ab', 2), repeat([1], 3), repeat('a'::BLOB, 2), repeat(NULL, 2), repeat('a', NULL), repeat('a', -1)"
+    found = store.rows(f"SELECT {asked}, lpad('7', 3, '0'), rpad('a', 2, 'bc'), length(repeat('x', 1000000))")[1]
+
+    assert found == [("abab", [1, 1, 1], b"aa", None, None, "", "007", "ab", 1000000)]
 
 
 def test_the_user_s_own_connections_stay_as_they_are(store: Store, session: Session) -> None:
