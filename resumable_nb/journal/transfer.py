@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tempfile
 import zipfile
 from contextlib import contextmanager, suppress
@@ -67,25 +68,38 @@ def export(path: Path, thread_id: str, file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} is there already. Name another file, or remove it first")
     if not file.parent.is_dir():
         raise StoreUnwritable(f"{file} cannot be made: {file.parent} is no folder. Make it, or name another")
-    part = file.with_name(f".{file.name}.part")
-    with tempfile.TemporaryDirectory(prefix="resumable-nb-") as folder, files.private_files():
-        parquet = Path(folder) / _ROWS
-        manifest = _write_rows(path, thread_id, parquet)
-        part.unlink(missing_ok=True)  # of one that was killed
-        try:
-            with zipfile.ZipFile(part, "x", zipfile.ZIP_STORED) as out:
+    try:
+        with _workplace(file) as folder, files.private_files():
+            parquet, packed = folder / _ROWS, folder / "packed"
+            manifest = _write_rows(path, thread_id, parquet)
+            with zipfile.ZipFile(packed, "x", zipfile.ZIP_STORED) as out:
                 out.writestr(_MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
                 out.write(parquet, _ROWS)
-            files.sync(part)
-            files.put_new(part, file)
+            files.sync(packed)
+            files.put_new(packed, file)
             files.sync(file.parent)
-        except FileExistsError:
-            raise UsageError(f"{file} is there already. Name another file, or remove it first") from None
-        except OSError as error:
-            raise StoreUnwritable(f"{file} cannot be written: {error.strerror or error}") from error
-        finally:
-            part.unlink(missing_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already. Name another file, or remove it first") from None
+    except OSError as error:
+        raise StoreUnwritable(f"{file} cannot be written: {error.strerror or error}") from error
     return manifest
+
+
+@contextmanager
+def _workplace(file: Path) -> Iterator[Path]:
+    """A folder of this user's beside a file that is being made, with what a killed process left there taken away.
+
+    The rows of an encrypted store are plain in it: they lie nowhere else, such as in the folder for temporary files.
+    """
+    folder = file.with_name(f".{file.name}.part")
+    if folder.is_dir():
+        shutil.rmtree(folder)
+    folder.unlink(missing_ok=True)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_rows(path: Path, thread_id: str, parquet: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -275,3 +276,30 @@ def test_the_thread_to_export_is_named_as_for_the_other_commands(db: Path, tmp_p
         assert isinstance(refused.exception, UsageError)
         assert "one thread and one file" in str(refused.exception)
     assert not Path("x").exists()
+
+
+KILLED = """
+import os, signal, sys
+from resumable_nb import export_thread
+from resumable_nb.journal import transfer
+transfer.zipfile.ZipFile = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # the rows are written
+export_thread("t", sys.argv[2], db=sys.argv[1])
+"""
+
+
+def test_a_killed_export_leaves_plain_rows_nowhere_but_beside_its_file(db: Path, tmp_path: Path) -> None:
+    """What a killed export had written lies in a folder for this user only, which the next one takes away."""
+    temporary, out = tmp_path / "temporary", tmp_path / "out"
+    temporary.mkdir()
+    out.mkdir()
+    command = [sys.executable, "-c", KILLED, str(db), str(out / "t.thread")]
+    killed = subprocess.run(command, env={**os.environ, "TMPDIR": str(temporary)}, check=False)
+
+    assert killed.returncode == -signal.SIGKILL
+    assert list(temporary.iterdir()) == []
+    (left,) = out.iterdir()
+    assert left.stat().st_mode & 0o777 == 0o700
+    assert [p.name for p in left.iterdir()] == ["journal.parquet"]
+    resumable_nb.export_thread("t", out / "t.thread", db=db)
+    assert [p.name for p in out.iterdir()] == ["t.thread"]
+    assert resumable_nb.import_thread(out / "t.thread", db=tmp_path / "new.duckdb") == "t"
