@@ -67,6 +67,18 @@ class Tee:
         setattr(publisher, name, show)
         self._undo.append(partial(setattr, publisher, name, original))
 
+    @property
+    def clears(self) -> int:
+        """How often the cell has erased what it had shown, our lines too."""
+        self._flush()
+        with self._lock:
+            return self._collector.clears
+
+    def make_room(self) -> None:
+        """A traceback was shown, which is no output of the step, but ends a `clear_output(wait=True)`."""
+        with self._lock:
+            self._collector.make_room()
+
     def stop(self) -> list[Output]:
         """End, and give what stands on screen now."""
         self._flush()
@@ -95,12 +107,15 @@ class Tee:
 
     def _see(self, message: dict[str, Any]) -> dict[str, Any]:
         try:
-            ours = OURS in (message["content"].get("metadata") or {})
-            if message["parent_header"].get("msg_id") == self._msg_id and not ours:
+            kind, content = message["header"]["msg_type"], message["content"]
+            if message["parent_header"].get("msg_id") == self._msg_id:
                 widgets = self._widgets()
                 widget_id = widgets.catching(self._msg_id) if widgets else None
                 with self._lock:
-                    self._collector.add(message["header"]["msg_type"], message["content"], widget_id=widget_id)
+                    if OURS not in (content.get("metadata") or {}):
+                        self._collector.add(kind, content, widget_id=widget_id)
+                    elif kind == "display_data" and widget_id is None:
+                        self._collector.make_room()
         except Exception as problem:  # noqa: BLE001 the person's output must go through; said by the caller
             self.problem = problem
         return message

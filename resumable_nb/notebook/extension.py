@@ -78,6 +78,12 @@ class _Run:
     in_magic: bool = False
     error_shown_before: BaseException | None = None
     nested: list[ExecutionInfo] = field(default_factory=list)
+    said: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def clears(self) -> int:
+        """How often the cell has erased its outputs."""
+        return self.tee.clears if self.tee is not None else 0
 
 
 class Extension:
@@ -332,6 +338,10 @@ class Extension:
             self._ask_about([] if not isinstance(error, Paused) or is_headless else error.doubts, is_headless)
         if run.tee is None:
             return
+        if error is not None:
+            run.tee.make_room()
+        clears = run.clears
+        self.say(text for seen, text in run.said if seen < clears)  # a `clear_output` of the cell took it away
         outputs = run.tee.stop()
         if kernel is not None and run.committed:
             with self._telling():
@@ -377,6 +387,8 @@ class Extension:
         text = "\n".join(filter(None, lines))
         if text:
             self.shell.display_pub.publish(line(text), metadata={OURS: {"says": "line"}})
+            if self._run is not None:
+                self._run.said.append((self._run.clears, text))
 
     def show_panel(self, panel: Panel) -> None:
         """Show a panel; it is no part of what the cell shows."""

@@ -94,9 +94,11 @@ class Collector:
 
     Attributes:
         limit_bytes: what a step may keep; what goes beyond is named instead.
+        clears: how often everything on screen was erased, what is not collected too.
     """
 
     limit_bytes: int = LIMIT_BYTES
+    clears: int = 0
     _shown: list[_Shown] = field(default_factory=list)
     _captured: dict[str, Collector] = field(default_factory=dict)
     _clear_next: bool = False
@@ -112,16 +114,21 @@ class Collector:
         if widget_id is not None:
             self._captured.setdefault(widget_id, Collector(self.limit_bytes)).add(kind, content)
         elif kind == "clear_output":
-            self._clear_next = bool(content.get("wait"))
-            if not self._clear_next:
-                self._shown.clear()
+            self._clear_next = True
+            if not content.get("wait"):
+                self.make_room()
         elif kind == "update_display_data":
             self.update(content)
         elif kind in ("stream", "display_data", "execute_result"):
-            if self._clear_next:
-                self._shown.clear()
-                self._clear_next = False
+            self.make_room()
             self._append(kind, content)
+
+    def make_room(self) -> None:
+        """Something is shown next: what was to be erased then is erased."""
+        if self._clear_next:
+            self._shown.clear()
+            self._clear_next = False
+            self.clears += 1
 
     def _append(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "stream":

@@ -26,6 +26,7 @@ class Shown:
     status: str
     outputs: list[dict[str, Any]] = field(default_factory=list)
     updated: dict[str, Any] = field(default_factory=dict)
+    clears_next: bool = False
     error: str = ""
 
     def text(self, *forms: str) -> str:
@@ -161,6 +162,13 @@ def _manager() -> KernelManager:
 
 
 def _show(shown: Shown, kind: str, content: dict[str, Any]) -> None:
+    if kind == "clear_output":
+        shown.clears_next = content["wait"]
+    if (kind == "clear_output" and not content["wait"]) or (
+        shown.clears_next and kind in ("stream", "display_data", "execute_result", "error")
+    ):
+        shown.clears_next = False
+        shown.outputs.clear()
     if kind == "stream":
         last = shown.outputs[-1] if shown.outputs else {}
         if last.get("name") == content["name"]:

@@ -71,6 +71,41 @@ def _saved(output: dict) -> dict:
     return {k: v for k, v in output.items() if k != "transient"}
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_step_that_clears_its_output_keeps_our_line(nb: Screen, wait: bool) -> None:
+    """What the library said above a step is said again below it, once, where the step cleared its output."""
+    nb.cells["imports"] = "from IPython.display import clear_output"
+    nb.cells["s"] = f"""%%resumable s
+for i in range(3):
+    clear_output(wait={wait}); print('frame', i)
+"""
+    nb.run_all()
+    nb.cells["s"] += "print('more')"
+    nb.save()
+    changed = nb.run("s")
+    nb.restart()
+    again = nb.run_all()["s"]
+
+    assert [o["text"] for o in changed.own] == ["frame 2\nmore\n"]
+    assert changed.said.count("its code changed") == 1
+    assert changed.outputs[-1] not in changed.own
+    assert again.said.count("restored from checkpoint") == 1
+    assert [o["text"] for o in again.own] == ["frame 2\nmore\n"]
+
+
+def test_a_step_that_clears_and_fails_keeps_our_line(nb: Screen) -> None:
+    """A traceback, too, takes away what was to be cleared, and the line comes again below it."""
+    nb.cells["s"] = "%%resumable s\nfrom IPython.display import clear_output\nprint('frame')"
+    nb.run_all()
+    nb.cells["s"] += "\nclear_output(wait=True)\n1 / 0"
+    nb.save()
+    failed = nb.run("s")
+
+    assert failed.error.startswith("ZeroDivisionError")
+    assert [o["output_type"] for o in failed.own] == ["error"]
+    assert failed.said.count("its code changed") == 1
+
+
 def test_what_a_thread_shows_is_shown_again(nb: Screen) -> None:
     """A bar that another thread of the step drew last, as rich's are, is shown as it ended."""
     nb.cells["s"] = (
