@@ -84,8 +84,9 @@ class Folder:
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read, in sentences."""
-        return self._read().problems
+        """What could not be read, and where nothing can be found, in sentences."""
+        read_now = self._read()
+        return [*read_now.problems, *read_now.texts.problems]
 
     @property
     def failures(self) -> list[str]:
@@ -154,6 +155,11 @@ class Table:
 
     def __str__(self) -> str:
         return f"table {self.name}"
+
+    @property
+    def problems(self) -> list[str]:
+        """In which rows nothing can be found, in a sentence."""
+        return self._texts.problems
 
     @property
     def failures(self) -> list[str]:

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol, Self
 from resumable_nb.errors import StoreError, ThreadError, UsageError
 from resumable_nb.research import installed
 from resumable_nb.research.findings import one_line
-from resumable_nb.research.ranking import Ranking
+from resumable_nb.research.ranking import UNSPACED, Ranking
 from resumable_nb.research.records import Finding, location, span
 from resumable_nb.terminal import counted
 
@@ -30,8 +30,17 @@ _HEADING = re.compile(r"^(?:#{1,6}[ \t]+(\S.*)|(\S.{2,99})\n([=*~^-])\3{2,}[ \t]
 _SHORT, _LONG = 50, 260
 # In a text that somebody chose to be searched, almost all can be quoted: not headings, code, rules and tables
 _NO_TEXT = re.compile(r"^(?:#|```|~~~|\||={3,}|-{3,}| {4}|\t|>>>)", re.MULTILINE)
-_END_OR_ITEM = re.compile(_END.pattern + r"|\n(?=\s*(?:[-*+]|\d+[.)])\s)")
-_SHORT_TEXT, _LONG_TEXT = 15, 500
+_OPENING, _CLOSING = "\"'(*_`\u00ab\u201e\u201c\u2018\u00bf\u00a1", "\"')*_`\u00bb\u201d\u2019"
+# A sentence of any script ends before a letter that is no small one; a Chinese or Japanese one with its own full stop
+_END_OR_ITEM = re.compile(
+    rf"(?<=[.!?\u2026\u061f\u06d4\u0964])[{_CLOSING}]*\s+(?=[{_OPENING}]*([^\W\d_]))"
+    r"|(?<=[\u3002\uff01\uff1f])[\u300d\u300f\u201d\u2019\uff09]*\s*"
+    r"|\n(?=\s*(?:[-*+]|\d+[.)])\s)"
+)
+_SHORT_TEXT, _LONG_TEXT, _SHORT_UNSPACED = 15, 500, 5
+_NAMED = 5
+_CLAUSE = re.compile(r".*(?:[.!?,;:]\s|[\uff0c\u3001\uff1b\uff1a])", re.DOTALL)
+_WORDS = re.compile(r".*\s", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +166,23 @@ class Texts(Mapping[str, str]):
     def sentences(self) -> list[Sentence]:
         """All sentences of prose, each once: the reference repeats whole sections under several topics."""
         first: dict[str, Sentence] = {}
-        for source, text in self._texts.items():
-            for sentence in sentences(text, source, prose_only=self._prose_only):
-                first.setdefault(sentence.text, sentence)
+        for sentence in chain.from_iterable(self._by_text.values()):
+            first.setdefault(sentence.text, sentence)
         return list(first.values())
+
+    @cached_property
+    def _by_text(self) -> dict[str, list[Sentence]]:
+        return {ref: list(sentences(text, ref, prose_only=self._prose_only)) for ref, text in self._texts.items()}
+
+    @property
+    def problems(self) -> list[str]:
+        """In which of the texts no search can find anything, in a sentence."""
+        bare = [source for source, found in self._by_text.items() if not found]
+        if self._prose_only or not bare:
+            return []
+        more = f" and {counted(len(bare) - _NAMED, 'other')}" if len(bare) > _NAMED else ""
+        told = f"Nothing can be found in {', '.join(bare[:_NAMED])}{more}: there is no sentence that can be quoted. "
+        return [told + "Headings, code, tables and lines of a word or two are none."]
 
     def search(self, question: str, count: int = 5, *, within: str = "") -> list[Sentence]:
         """The sentences that have most to do with a question, best first; see `ranking`.
@@ -215,21 +237,48 @@ def sentences(text: str, source: str, *, prose_only: bool = True) -> Iterator[Se
     Args:
         text: the text.
         source: its name.
-        prose_only: leave out paragraphs with code, links or tables, and what is no whole sentence. Else only headings,
-            code and tables are left out.
+        prose_only: leave out paragraphs with code, links or tables, and what is no whole English sentence. Else only
+            headings, code and tables are left out, and a sentence that is too long is cut into parts.
     """
-    skip, at = (_NO_PROSE, _END) if prose_only else (_NO_TEXT, _END_OR_ITEM)
-    fits = _is_sentence if prose_only else _is_quotable
+    skip, cut, fits = (_NO_PROSE, _ended, _is_sentence) if prose_only else (_NO_TEXT, _cut, _is_quotable)
     for paragraph in _paragraphs(text, by_line=not prose_only):
         if skip.search(text, paragraph[0], paragraph[1]):
             continue
         start = paragraph[0]
-        for end in [*(match.end() for match in at.finditer(text, *paragraph)), paragraph[1]]:
+        for end in cut(text, *paragraph):
             piece = text[start:end]
             flat = one_line(piece)
             if fits(flat):
                 yield Sentence(flat, source, start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip()))
             start = end
+
+
+def _ended(text: str, start: int, end: int) -> Iterator[int]:
+    """Where the sentences of English prose end."""
+    yield from (match.end() for match in _END.finditer(text, start, end))
+    yield end
+
+
+def _cut(text: str, start: int, end: int) -> Iterator[int]:
+    """Where the sentences and list items of any text end; what is too long to be quoted is cut into parts."""
+    for match in chain(_END_OR_ITEM.finditer(text, start, end), [None]):
+        if match is not None and match[1] and match[1].islower():
+            continue
+        stop = end if match is None else match.end()
+        while stop - start > _LONG_TEXT:
+            start += _part(text[start : start + _LONG_TEXT])
+            yield start
+        yield stop
+        start = stop
+
+
+def _part(window: str) -> int:
+    """How much of a text that goes on is cut off as a part: to the end of a clause, else of a word."""
+    clause = _CLAUSE.match(window)
+    if clause and clause.end() > len(window) // 2:
+        return clause.end()
+    words = _WORDS.match(window)
+    return words.end() if words else len(window)
 
 
 def _paragraphs(text: str, *, by_line: bool) -> Iterator[tuple[int, int]]:
@@ -255,7 +304,9 @@ def _is_sentence(flat: str) -> bool:
 
 
 def _is_quotable(flat: str) -> bool:
-    return _SHORT_TEXT <= len(flat) <= _LONG_TEXT and " " in flat
+    if " " in flat and _SHORT_TEXT <= len(flat) <= _LONG_TEXT:
+        return True
+    return _SHORT_UNSPACED <= len(flat) <= _LONG_TEXT and UNSPACED.search(flat) is not None
 
 
 def numbered(found: Sequence[Sentence]) -> str:

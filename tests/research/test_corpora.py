@@ -231,3 +231,54 @@ def test_without_the_extra_other_files_are_read(folder: Path, monkeypatch: pytes
     assert corpus.search("bell cast")
     assert [p.partition(" could")[0] for p in corpus.problems] == ["lamp.html", "log.pdf"]
     assert all("pip install 'resumable-nb[research]'" in problem for problem in corpus.problems)
+
+
+SCRIPTS = {
+    "Russian": ("Когда погасла лампа маяка?", "Лампа маяка погасла в 1931 году.", " "),
+    "German": ("Wann schloss die Mühle?", "Ältere Leute sagen, die Mühle schloss im Jahr 1931.", " "),
+    "Chinese": ("灯塔的灯何时电气化", "灯塔的灯于1926年电气化。", ""),
+    "Japanese": ("ランプはいつ電化されましたか", "灯台のランプは1926年に電化されました。", ""),
+    "Hindi": ("दीपक कब बुझ गया", "पुराना दीपक 1931 में बुझ गया।", " "),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_sentence_is_found_in_any_script_and_in_a_long_paragraph(script: str, tmp_path: Path):
+    """Sentences end where the script ends them, not only before one of the letters A to Z."""
+    question, answer, space = SCRIPTS[script]
+    other = {
+        "Russian": "Этот корабль стоит здесь.",
+        "German": "Über das Schiff ist nichts bekannt.",
+        "Hindi": "यह जहाज़ यहाँ है।",
+    }
+    write(tmp_path, "a.txt", space.join([other.get(script, "船在港口停了很久。")] * 60 + [answer]))
+    corpus = Folder(str(tmp_path))
+
+    found = corpus.search(question, 1)[0]
+
+    assert found.text == answer
+    assert corpus.fetch("a.txt").text[found.start : found.end] == answer
+
+
+def test_a_text_without_sentence_ends_is_found_in_parts(tmp_path: Path):
+    """What is too long to be quoted as a whole is cut between clauses or words, and nothing of it is lost."""
+    told = [f"then he told of ship {number}" for number in range(400)]
+    write(tmp_path, "talk.txt", " ".join([*told[:200], "and the zebra came,", *told[200:]]))
+    corpus = Folder(str(tmp_path))
+    parts = corpus.search("ship zebra", 100)
+
+    assert "the zebra came" in parts[0].text
+    assert " ".join(part.text for part in sorted(parts, key=lambda part: part.start)) == corpus.fetch("talk.txt").text
+
+
+def test_documents_in_which_nothing_can_be_found_are_named(tmp_path: Path):
+    """A table or single words hold no sentence: that is told, and not only that nothing was found."""
+    write(tmp_path, "years.md", "# Years\n\n| lamp | 1926 |\n| --- | --- |\n")
+    write(tmp_path, "word.txt", "Lamp.")
+    write(tmp_path, "bell.txt", "The bell was cast in Delft.")
+
+    (told,) = Folder(str(tmp_path)).problems
+    assert told.startswith("Nothing can be found in word.txt, years.md: ")
+    assert (
+        table(pd.DataFrame({"text": ["Lamp."]}), text="text").problems[0].startswith("Nothing can be found in row: 1: ")
+    )
