@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from resumable_nb.calls.approval import approve
 from resumable_nb.errors import AnswerRejected, UsageError
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
+from resumable_nb.research.findings import one_line
 from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
 from resumable_nb.research.records import Brief, Budget, ProposedQuestion, SubQuestion
 from resumable_nb.research.sources import Source, Together, heading_above
@@ -159,7 +160,7 @@ def _written(who: Voice, question: str, headings: Sequence[str], most: int) -> l
         "Do not answer them."
     )
     planned = who.ask_in_turn(prompt, Plan, what_for="a plan").sub_questions[:most]
-    return [SubQuestion(question=one.question, answered_by=one.answered_by) for one in planned]
+    return _each_once(SubQuestion(question=one.question, answered_by=one.answered_by) for one in planned)
 
 
 def _chosen(who: Voice, question: str, headings: Sequence[str], most: int) -> list[SubQuestion]:
@@ -220,7 +221,7 @@ def approve_plan(state: ResearchState, message: str = "Research these questions?
     approved = approve(message, asked).payload
     if approved != asked:
         known = {one.question: one for one in plan}
-        plan = [_as_edited(one, known.get(one.question)) for one in approved]
+        plan = _each_once(_as_edited(one, known.get(one.question)) for one in approved)
         state.update(plan=plan)
     return plan
 
@@ -232,5 +233,14 @@ def _as_edited(approved: ProposedQuestion, before: SubQuestion | None) -> SubQue
 
 
 def questions_of(state: ResearchState) -> list[SubQuestion]:
-    """The plan as sub-questions, also where a person wrote plain texts."""
-    return [p if isinstance(p, SubQuestion) else SubQuestion(question=str(p)) for p in state.plan]
+    """The plan as sub-questions, each once, also where a person wrote plain texts."""
+    return _each_once(p if isinstance(p, SubQuestion) else SubQuestion(question=str(p)) for p in state.plan)
+
+
+def _each_once(plan: Iterable[SubQuestion]) -> list[SubQuestion]:
+    """Sub-questions without those that say nothing or the same again: one would be paid twice, and told as both."""
+    first: dict[str, SubQuestion] = {}
+    for one in plan:
+        first.setdefault(one_line(one.question).casefold(), one)
+    first.pop("", None)
+    return list(first.values())

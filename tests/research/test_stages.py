@@ -360,6 +360,25 @@ def test_an_edited_plan_that_is_none_is_asked_about_again(model: ResearchModel, 
     assert thread.state.plan == plan
 
 
+def test_a_sub_question_that_comes_twice_is_looked_into_once(model: ResearchModel, thread: Any):
+    """By a model or by a person who edits the plan: it is not paid twice, nor told as answered and as open."""
+    assert [one.question for one in thread.step("plan", _planned_twice)] == [LAMP]
+
+    with contextlib.suppress(Paused):
+        thread.step("gate", approve_plan)
+    again = json.dumps([LAMP, "", " when was the  lamp electrified?", "Who built the mill?"])
+    gates.decide(thread.store, thread.thread_id, "gate", approve=True, payload=again)
+    plan = thread.step("gate", approve_plan)
+
+    assert [one.question for one in plan] == [LAMP, "Who built the mill?"]
+    assert thread.state.plan == plan
+
+
+def _planned_twice(state: Any) -> list[SubQuestion]:
+    state.update(query=f"{LAMP[:-1]}, and {LAMP.lower()}")
+    return planner(state, Folder(str(ISLAND)))
+
+
 def test_a_report_is_saved_into_a_new_folder(model: ResearchModel, thread: Any, tmp_path: Path):
     """`report.save("out/report.md")` does what the README says, whether `out` is there or not."""
     report = thread.step("all", lambda: research(TWO, sources=Folder(str(ISLAND)), approve=False))
