@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -30,6 +32,10 @@ class _Read:
     files: dict[_Stamp, tuple[list[Document], list[str]]]
     texts: Texts
     version: str
+
+    @cached_property
+    def stamp_of(self) -> dict[str, _Stamp]:
+        return {document.ref: stamp for stamp in self.stamps for document in self.files[stamp][0]}
 
     @property
     def problems(self) -> list[str]:
@@ -79,7 +85,7 @@ class Folder:
         Raises:
             LookupError: There is none, or it could not be read.
         """
-        document = self._read().texts.fetch(ref)
+        document = self._with(ref).texts.fetch(ref)
         return replace(document, link=quote(os.path.relpath(self.path).replace(os.sep, "/")) + "/" + document.link)
 
     @property
@@ -95,6 +101,16 @@ class Folder:
 
     def __str__(self) -> str:
         return f"{self.path} ({counted(len(self._read().texts), 'document')})"
+
+    def _with(self, ref: str) -> _Read:
+        """What was read, if the document's file is as it was then: to look at 10,000 others for one takes its time."""
+        root = Path(self.path)
+        with _lock:
+            known = _folders.get((str(root.resolve()), self.embed))
+            stamp = known.stamp_of.get(ref) if known else None
+        if known and stamp and stamp == _stamp_now(root, stamp[0]):
+            return known
+        return self._read()
 
     def _read(self) -> _Read:
         root = Path(self.path)
@@ -116,6 +132,13 @@ def _stamps(root: Path) -> Iterable[_Stamp]:
         if path.suffix.lower() in SUFFIXES and path.is_file() and not any(p.startswith(".") for p in inside.parts):
             about = path.stat()
             yield inside.as_posix(), about.st_mtime_ns, about.st_size
+
+
+def _stamp_now(root: Path, name: str) -> _Stamp | None:
+    with contextlib.suppress(OSError):
+        about = (root / name).stat()
+        return name, about.st_mtime_ns, about.st_size
+    return None
 
 
 def _read_files(

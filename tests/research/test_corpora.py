@@ -106,6 +106,21 @@ def test_a_changed_file_is_noticed(folder: Path):
     assert Folder(str(folder)) == Folder(str(folder))
 
 
+def test_a_document_is_fetched_as_its_file_is_now(folder: Path):
+    """Changed, new, or gone since the folder was read, without a search between."""
+    corpus = Folder(str(folder))
+    assert "1902" in corpus.fetch("mill.md").text
+
+    write(folder, "mill.md", "It closed in 1903 after a fire, they say.")
+    write(folder, "new.md", "A new bell hangs in the tower.")
+    assert "1903" in corpus.fetch("mill.md").text
+    assert "new bell" in corpus.fetch("new.md").text
+
+    (folder / "log.pdf").unlink()
+    with pytest.raises(LookupError):
+        corpus.fetch("log.pdf#page=1")
+
+
 def test_a_step_runs_again_when_a_file_has_changed(folder: Path, tmp_path: Path):
     """And is skipped while the corpus is the same."""
     log = tmp_path / "log"
