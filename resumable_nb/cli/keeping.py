@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -145,7 +146,10 @@ def doctor(db: Path, *, rebuild: bool, without_log: bool) -> int:
         click.echo(line.text, err=line.is_trouble)
         is_sound = is_sound and not line.is_trouble
     if not rebuild:
-        click.echo("nothing is the matter" if is_sound else f"to do: {found.needs or 'see above'}")
+        options = {"rebuild": "--rebuild", "rebuild without log": "--rebuild --without-log"}.get(found.needs)
+        command = shlex.join(["resumable-nb", "doctor", *(options or "").split(), "--db", str(db)])
+        saving = f"; `{command}` saves what can be read, and keeps what is there under another name" if options else ""
+        click.echo("nothing is the matter" if is_sound else f"to do: see above{saving}")
         return 0 if is_sound else 1
     target = db.with_name(f"{db.name}.rebuilt")
     copied = repair.rebuild(db, target, with_log=not without_log)

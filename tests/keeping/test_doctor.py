@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import duckdb
@@ -97,3 +98,14 @@ def test_a_store_in_use_is_checked_too(db: Path) -> None:
     told = doctor(db)
     assert told.return_value == 0, told.output
     assert "rows were pruned" in told.output
+
+
+def test_what_saves_a_store_is_told_as_a_command(db: Path) -> None:
+    """The line at the end can be run as it is, and then nothing is the matter."""
+    with duckdb.connect(str(db)) as con:
+        con.execute("CREATE VIEW extra AS SELECT 1")
+    program, *command = shlex.split(doctor(db).output.splitlines()[-1].split("`")[1])
+    CliRunner().invoke(cli, command, standalone_mode=False)
+
+    assert (program, command) == ("resumable-nb", ["doctor", "--rebuild", "--db", str(db)])
+    assert "nothing is the matter" in doctor(db).output
