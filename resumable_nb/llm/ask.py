@@ -107,7 +107,7 @@ def ask(
     send = partial(tenacity.Retrying(**_anew(stream)), _streamed, stream=stream) if stream else _whole
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
-            measured = Measured(question.model)
+            measured = Measured(question)
             return question.judge(measured.answered(_sent(send, asked, question, stream=bool(stream))))
     raise question.rejection()
 
@@ -150,7 +150,7 @@ async def aask(
     send = partial(tenacity.AsyncRetrying(**_anew(stream)), _streamed_async, stream=stream) if stream else _whole_async
     for _ in range(max(retries, 0) + 1):
         with contextlib.suppress(Unfit), _hint(question.model):
-            measured = Measured(question.model)
+            measured = Measured(question)
             return question.judge(measured.answered(await _sent_async(send, asked, question, stream=bool(stream))))
     raise question.rejection()
 

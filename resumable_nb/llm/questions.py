@@ -105,6 +105,11 @@ class Question:
         usage = {"stream_options": {"include_usage": True}} if self._dialect.takes_stream_options else {}
         return {**usage, **request, "stream": True} if stream else request
 
+    @property
+    def characters(self) -> int:
+        """How long its messages are."""
+        return sum(len(str(message["content"])) for message in self.request()["messages"])
+
     def refused(self, error: openai.APIStatusError, request: dict[str, Any]) -> bool:
         """Whether an error means that the next request has to say the same in other words.
 

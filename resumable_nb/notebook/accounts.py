@@ -5,42 +5,55 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.cells import Spent
+from resumable_nb.llm.ledger import Entry, billed
 from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
+    from resumable_nb.llm.usage import Usage
     from resumable_nb.thread import Thread
-
-_BILLED = """
-SELECT coalesce(gen_ai_request_model, '?'), count(*) FILTER (phase IN ('done', 'partial')),
-       coalesce(sum(gen_ai_usage_input_tokens), 0), coalesce(sum(gen_ai_usage_output_tokens), 0),
-       coalesce(sum(duration_ms) FILTER (phase IN ('done', 'partial')), 0)
-FROM llm_calls WHERE thread_id = ? GROUP BY 1"""
 
 
 def accounts(thread: Thread) -> list[str]:
     """The lines; what there is nothing to say about is left out."""
-    billed = thread.store.rows(_BILLED, [thread.thread_id])[1]
-    spent = sum((Spent(*row[1:]) for row in billed), Spent())
-    lines = [f"spent: {spent}"] if spent.calls else []
+    entries = billed(thread)
+    calls = sum(entry.told.calls + entry.untold.calls for entry in entries)
+    told = [entry.told for entry in entries]
+    spent = sum((Spent(0, one.input_tokens, one.output_tokens, one.ms) for one in told), Spent(calls))
+    lines = [f"spent: {spent}{_untold(entries)}"] if spent.calls else []
     if thread.saved.calls:
         lines.append(f"saved by resuming since it was opened: {thread.saved}")
     if thread.fold.budget:
-        lines.append(f"left of the budget: {', '.join(_left(thread.fold.budget, billed, spent))}")
+        lines.append(f"left of the budget: {', '.join(_left(thread.fold.budget, entries, spent))}")
     return lines
 
 
-def _left(budget: dict[str, Any], billed: list[tuple[Any, ...]], spent: Spent) -> list[str]:
+def _untold(entries: list[Entry]) -> str:
+    """How many answers came without tokens, and about how many those are."""
+    untold = [entry.untold for entry in entries if entry.untold.calls]
+    if not untold:
+        return ""
+    answers = counted(sum(one.calls for one in untold), "answer")
+    tokens = counted(sum(map(_tokens, untold)), "token")
+    return f"; {answers} came without a count of tokens: estimated from the length of the texts, {tokens} more"
+
+
+def _tokens(used: Usage) -> int:
+    return used.input_tokens + used.output_tokens
+
+
+def _left(budget: dict[str, Any], entries: list[Entry], spent: Spent) -> list[str]:
     told = []
     if "calls" in budget:
         told.append(f"{max(budget['calls'] - spent.calls, 0):,} of {counted(budget['calls'], 'call')}")
     if "tokens" in budget:
-        tokens = spent.input_tokens + spent.output_tokens
+        tokens = sum(_tokens(entry.told) + _tokens(entry.untold) for entry in entries)
         told.append(f"{max(budget['tokens'] - tokens, 0):,} of {counted(budget['tokens'], 'token')}")
     if "minutes" in budget:
         told.append(f"{max(budget['minutes'] - spent.ms / 60_000, 0):.1f} of {budget['minutes']:.1f} minutes")
     if "money" in budget:
         from resumable_nb.llm.prices import price
 
-        cost = sum(price(row[0], row[2], row[3], budget.get("prices")) or 0 for row in billed)
+        used = [one for entry in entries for one in (entry.told, entry.untold)]
+        cost = sum(price(u.model, u.input_tokens, u.output_tokens, budget.get("prices")) or 0 for u in used)
         told.append(f"${max(budget['money'] - cost, 0):,.4f} of ${budget['money']:,.4f}")
     return told

@@ -1,10 +1,10 @@
-"""Budgets: what the research may cost, looked at before each question to the model."""
+"""Budgets: what the research may cost, looked at before each question to a model, also to one for embeddings."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from resumable_nb.calls.approval import approve
 from resumable_nb.cells import Spent
@@ -30,15 +30,25 @@ class Meter:
     Args:
         budget: the limits.
         around: the meter of which this one is a share; what is spent here is spent there, too.
+        since: calls that are shared and stand up to this row are counted already; see `Usage.seq`.
+        shared: those behind it that are, too.
+
+    Attributes:
+        unpriced: models of which nobody knows a price.
+        estimated: model → how many answers came without a count of tokens, and how many were counted for them.
     """
 
-    def __init__(self, budget: Budget, around: Meter | None = None) -> None:
+    def __init__(
+        self, budget: Budget, around: Meter | None = None, *, since: int = 0, shared: Iterable[int] = ()
+    ) -> None:
         self.budget = budget
         self.spent = dict.fromkeys(LIMITS, 0.0)
         self.unpriced: set[str] = set()
+        self.estimated: dict[str, tuple[int, int]] = {}
         self._refused = False
         self._around = around
         self._lock = threading.Lock()
+        self._since, self._shared = since, set(shared)
 
     def before(self) -> None:
         """Raises BudgetSpent if a limit is reached."""
@@ -51,16 +61,27 @@ class Meter:
 
     def after(self, used: Usage) -> None:
         """Count an answer."""
-        cost = _price(used, self.budget)
+        cost, tokens = _price(used, self.budget), used.input_tokens + used.output_tokens
         with self._lock:
+            if used.seq in self._shared:  # another branch was first
+                return
+            self._shared |= {used.seq} - {0}
             if cost is None:
                 self.unpriced.add(used.model)
-            self.spent["calls"] += 1
-            self.spent["tokens"] += used.input_tokens + used.output_tokens
+            if used.is_estimated:
+                calls, before = self.estimated.get(used.model, (0, 0))
+                self.estimated[used.model] = calls + used.calls, before + tokens
+            self.spent["calls"] += used.calls
+            self.spent["tokens"] += tokens
             self.spent["money"] += cost or 0.0
             self.spent["minutes"] += used.ms / 60_000
         if self._around is not None:
             self._around.after(used)
+
+    def knows(self, used: Usage) -> bool:
+        """Whether a call that several share is counted: by this meter, or as one of the steps above."""
+        with self._lock:
+            return 0 < used.seq <= self._since or used.seq in self._shared
 
     @property
     def left(self) -> Budget:
@@ -80,7 +101,8 @@ class Meter:
                 name: (value // count + (place < value % count) if name in ("calls", "tokens") else value / count)
                 for name, value in left.items()
             }
-            yield Meter(Budget(**share, prices=self.budget.prices), self)
+            share_of = Budget(**share, prices=self.budget.prices)
+            yield Meter(share_of, self, since=self._since, shared=self._shared)
 
     def ask_for_more(self, what_for: str) -> bool:
         """Ask the person for as much again, which they may edit. Whether they gave it; a no is not asked about again.
@@ -102,7 +124,12 @@ class Meter:
     @property
     def notes(self) -> list[str]:
         """What is to be said about the accounts."""
-        return [f"No price is known of {model}: its calls count as free." for model in sorted(self.unpriced)]
+        notes = [f"No price is known of {model}: its calls count as free." for model in sorted(self.unpriced)]
+        counts = self.budget.tokens is not None or self.budget.money is not None
+        for model, (calls, tokens) in sorted(self.estimated.items() if counts else ()):
+            answers = f"{counted(calls, 'answer')} of {model} came without a count of tokens"
+            notes.append(f"{answers}: {counted(tokens, 'token')} of the budget are estimated from the texts.")
+        return notes
 
 
 def limits_of(budget: Budget) -> dict[str, float]:
@@ -121,25 +148,36 @@ def metering(budget: Budget | Meter | None, model: str | None = None) -> Meter:
         return budget
     from resumable_nb.llm.models import DEFAULT_MODEL
 
-    meter = Meter(budget or Budget())
+    meter = Meter(budget or Budget(), since=_entry())
     if limits_of(meter.budget):
         tell(meter.budget)
-        above = _spent_above()
-        used = Usage(model or DEFAULT_MODEL, above.input_tokens, above.output_tokens, above.ms)
-        meter.after(used)
-        meter.spent["calls"] = above.calls
+        for used in _spent_above(model or DEFAULT_MODEL):
+            meter.after(used)
     return meter
 
 
-def _spent_above() -> Spent:
-    """What the steps of the lineage cost up to where the running step starts."""
+def _entry() -> int:
+    """The checkpoint that the running step starts from; 0 outside any."""
+    running = scope()
+    return running.entry if isinstance(running, Run) else 0
+
+
+def _spent_above(model: str) -> Iterator[Usage]:
+    """What was spent up to where the running step starts: by steps of the lineage, and for vectors."""
     running = scope()
     if not isinstance(running, Run):
-        return Spent()
+        return
+    from resumable_nb.llm.ledger import up_to
+
     fold = running.thread.fold
-    above = [seq for seq in fold.chain if seq <= running.entry]
-    rows = [row for row in map(fold.row, above) if row is not None and row.step is not None]
-    return sum((fold.record(row.seq).spent for row in rows), Spent())
+    above = [row for seq in fold.chain if seq <= running.entry and (row := fold.row(seq)) and row.step is not None]
+    spent = sum((fold.record(row.seq).spent for row in above), Spent())
+    steps = {row.step for row in above}
+    entries = [e for e in up_to(running.thread, running.entry) if e.step in steps or (e.embeds and e.step is None)]
+    untold = sum(entry.untold.calls for entry in entries if not entry.embeds)
+    yield Usage(model, spent.input_tokens, spent.output_tokens, spent.ms, calls=spent.calls - untold)
+    yield from (entry.told for entry in entries if entry.embeds)
+    yield from (entry.untold for entry in entries if entry.untold.calls)
 
 
 def tell(budget: Budget) -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from resumable_nb.errors import UsageError
 from resumable_nb.state import ResearchState
-from resumable_nb.state.context import CHARACTERS_PER_TOKEN, render
+from resumable_nb.state.context import render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ class Chat:
             AnswerRejected: The model gave no answer. The conversation is as before.
         """
         from resumable_nb.llm.ask import ask
-        from resumable_nb.llm.usage import counted
+        from resumable_nb.llm.usage import about, counted
 
         self._summarise()
         recent = [{"role": turn.role, "content": turn.text} for turn in self._state.turns[self._state.memory.turns :]]
@@ -112,9 +112,10 @@ class Chat:
                 stream=stream,
             )
         sent = len(system) + len(text) + sum(len(turn["content"]) for turn in recent)
-        asked_tokens = round(used[-1].input_tokens * len(text) / max(sent, 1)) or _about(text)
+        told = (0, 0) if used[-1].is_estimated else (used[-1].input_tokens, used[-1].output_tokens)
+        asked_tokens = round(told[0] * len(text) / max(sent, 1)) or about(len(text))
         said = Turn(role="user", text=text, tokens=asked_tokens)
-        answered = Turn(role="assistant", text=answer, tokens=used[-1].output_tokens or _about(answer))
+        answered = Turn(role="assistant", text=answer, tokens=told[1] or about(len(answer)))
         self._state.update(turns=[said, answered])
         return str(answer)
 
@@ -154,8 +155,3 @@ def _first_recent(turns: Sequence[Turn], room: int) -> int:
         first -= 1
         used += turns[first].tokens
     return first
-
-
-def _about(text: str) -> int:
-    """Where a server tells no numbers."""
-    return len(text) // CHARACTERS_PER_TOKEN + 1

@@ -77,6 +77,10 @@ class Folder:
         """The sentences that have most to do with a query, best first."""
         return self._read().texts.search(query, count)
 
+    def prepare(self) -> None:
+        """Have the vectors of all sentences, where there is an embedding model."""
+        self._read().texts.prepare()
+
     def fetch(self, ref: str) -> Document:
         """A file by its path in the folder; a page of a PDF as `paper.pdf#page=2`.
 
@@ -167,6 +171,10 @@ class Table:
     def search(self, query: str, count: int = 5) -> list[Sentence]:
         """The sentences that have most to do with a query, best first."""
         return self._texts.search(query, count)
+
+    def prepare(self) -> None:
+        """Have the vectors of all sentences, where there is an embedding model."""
+        self._texts.prepare()
 
     def fetch(self, ref: str) -> Document:
         """A row, as `name: key`.

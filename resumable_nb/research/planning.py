@@ -99,14 +99,8 @@ def coordinator(
 
 
 def _understood(who: Voice, brief: Brief, source: Together) -> Brief:
-    prompt = (
-        f"Question: {brief.question}\n\nSources: {source}. Passages that may matter:\n"
-        f"{listed(_headings(source, brief.question))}\n\nRestate the question in one sentence without changing what is "
-        "asked. Say in one sentence what belongs to it. If it cannot be researched before the person says what they "
-        "mean, say in `unclear` what is missing; else leave that empty."
-    )
     try:
-        understood = who.ask_in_turn(prompt, Understood, what_for="understanding the question")
+        understood = _ask_what_is_meant(who, brief, source)
     except (AnswerRejected, BudgetSpent) as error:
         return brief.model_copy(update={"scope": f"{brief.scope} Taken as it was asked: {why(error)}."})
     question = understood.question
@@ -116,6 +110,18 @@ def _understood(who: Voice, brief: Brief, source: Together) -> Brief:
         )
         question = approve(asked, brief.question).payload
     return brief.model_copy(update={"question": question, "scope": f"{brief.scope} {understood.scope}"})
+
+
+def _ask_what_is_meant(who: Voice, brief: Brief, source: Together) -> Understood:
+    headings = listed(_headings(who, source, brief.question))
+    prompt = (
+        f"Question: {brief.question}\n\nSources: {source}. Passages that may matter:\n{headings}\n\n"
+        "Restate the question in one sentence without changing what is asked. Say in one sentence what belongs to it. "
+        "If it cannot be researched before the person says what they mean, say in `unclear` what is missing; else "
+        "leave that empty."
+    )
+    understood: Understood = who.ask_in_turn(prompt, Understood, what_for="understanding the question")
+    return understood
 
 
 def planner(
@@ -143,8 +149,8 @@ def planner(
     source = as_one(sources)
     with Watch("planner") as watch:
         who = voice(model, metering(budget, model), watch, writes=writes)
-        headings = _headings(source, state.query)
         try:
+            headings = _headings(who, source, state.query)
             plan = (_written if who.writes else _chosen)(who, state.query, headings, most)
         except (AnswerRejected, BudgetSpent) as error:
             plan = [SubQuestion(question=state.query, notes=[f"The model made no plan: {why(error)}."])]
@@ -196,10 +202,10 @@ def _reference(clause: str, first: str) -> str:
     return f" ({first})" if len(clause.split()) < 3 or _REFERS_BACK.search(clause) else ""
 
 
-def _headings(source: Together, question: str) -> list[str]:
+def _headings(who: Voice, source: Together, question: str) -> list[str]:
     """What the passages with the best sentences are about: the headings above them, else their documents' titles."""
     found = []
-    for sentence in source.search(question, _LOOKED_AT):
+    for sentence in who.search(source, question, _LOOKED_AT):
         try:
             document = source.fetch(sentence.source)
         except LookupError:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import AfterValidator
 
@@ -13,8 +13,10 @@ from resumable_nb.research.findings import one_line
 
 if TYPE_CHECKING:
     from resumable_nb.research.budget import Meter
+    from resumable_nb.research.sources import Sentence, Together
     from resumable_nb.research.watching import Watch
 
+T = TypeVar("T")
 RETRIES = 2
 
 
@@ -64,14 +66,47 @@ class Voice:
             BudgetSpent: the person gives no more.
             Paused: nobody has decided yet.
         """
+        return self.in_turn(
+            lambda: parallel(lambda _: self.ask(prompt, form, max_tokens=max_tokens), [None])[0], what_for=what_for
+        )
+
+    def in_turn(self, do: Callable[[], T], *, what_for: str) -> T:
+        """What `do` gives, which may ask a model itself: where the budget ends, the person is asked for more.
+
+        Raises:
+            BudgetSpent: the person gives no more.
+            Paused: nobody has decided yet.
+        """
+        from resumable_nb.llm.usage import metered
         from resumable_nb.research.budget import BudgetSpent
 
         while True:
             try:
-                return parallel(lambda _: self.ask(prompt, form, max_tokens=max_tokens), [None])[0]
+                with metered(self.meter):
+                    return do()
             except BudgetSpent:
                 if not self.meter.ask_for_more(what_for):
                     raise
+
+    def search(self, source: Together, query: str, count: int, *, meter: Meter | None = None) -> list[Sentence]:
+        """What a source finds. It may ask a model, for embeddings say: that counts.
+
+        Args:
+            source: where to look.
+            query: any text.
+            count: how many sentences at most.
+            meter: is asked first; None: that of the stage, and where it ends, the person is asked for more.
+
+        Raises:
+            BudgetSpent: no further question may be asked.
+            Paused: nobody has decided yet.
+        """
+        from resumable_nb.llm.usage import metered
+
+        if meter is None:
+            return self.in_turn(lambda: source.search(query, count), what_for="searching the sources")
+        with metered(meter):
+            return source.search(query, count)
 
     def ask(
         self, prompt: str, form: Any, *, max_tokens: int | None = None, meter: Meter | None = None, who: str = ""

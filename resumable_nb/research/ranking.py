@@ -98,12 +98,30 @@ class Ranking:
         index.index(bm25s.tokenize(texts, stopwords=_STOP_WORDS, show_progress=False), show_progress=False)
         return index
 
+    def prepare(self) -> None:
+        """Have the vectors of the texts, and tell who counts here what they cost.
+
+        Raises:
+            Exception: what the meter of a budget raises; nothing further was sent.
+        """
+        from resumable_nb.llm.embeddings import NoVectors, share
+
+        with self._asking:
+            if not self._embed or not self._texts:
+                return
+            share(self._texts, self._embed)
+            try:
+                _ = self.failures or self._matrix
+            except (NoVectors, ValueError) as error:
+                self._fail(error)
+
     def _by_nearness(self, question: str) -> list[int]:
         """By the cosine of the vectors. Once they cannot be had, this index goes without: its order stays the same."""
         from resumable_nb.llm.embeddings import NoVectors, vectors
 
         if self._embed is None or contains_secret(question.encode("utf-8", "replace")):
             return []
+        self.prepare()
         with self._asking:
             if self.failures:
                 return []
@@ -111,12 +129,15 @@ class Ranking:
                 places, matrix = self._matrix
                 nearness = matrix @ vectors([question], self._embed)[question]
             except (NoVectors, ValueError) as error:
-                why = one_line(str(error).rstrip("."), 200)
-                self.failures.append(
-                    f"Sentences were ranked by their words alone (BM25): the embedding model could not be asked. {why}."
-                )
+                self._fail(error)
                 return []
         return [places[int(row)] for row in (-nearness).argsort(kind="stable")[:_DEPTH]]
+
+    def _fail(self, error: Exception) -> None:
+        why = one_line(str(error).rstrip("."), 200)
+        self.failures.append(
+            f"Sentences were ranked by their words alone (BM25): the embedding model could not be asked. {why}."
+        )
 
     @cached_property
     def _matrix(self) -> tuple[list[int], Any]:

@@ -26,10 +26,11 @@ class Budget(_Record):
     """Limits of a piece of research; None is no limit.
 
     Attributes:
-        calls: questions to the model.
-        tokens: input and output together, by the model's own numbers.
+        calls: questions to the model, and batches of texts to an embedding model.
+        tokens: input and output together, by the server's own numbers. Where it tells none, they are estimated from
+            the length of the texts (4 characters for a token), and that is said.
         money: in US dollars, see `prices`.
-        minutes: of waiting for the model, added up over its answers.
+        minutes: of waiting for models, added up over their answers.
         prices: model → US dollars for a million tokens of input and of output. Without it the package `genai-prices`
             is asked; a model that it does not know counts as free, and that is said.
     """

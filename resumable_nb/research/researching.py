@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -67,7 +68,7 @@ class Inquiry:
         """Go on until it is answered, nothing more is found, or the budget ends."""
         self.stopped = ""
         try:
-            while self._round < ROUNDS and not self._enough and (found := self._new_sentences()):
+            while self._round < ROUNDS and not self._enough and (found := self._new_sentences(meter)):
                 self._read(found, meter)
                 self._round += 1
                 self._seen.update((sentence.source, sentence.start) for sentence in found)
@@ -79,8 +80,8 @@ class Inquiry:
             self._shelf.end(self.result)
             self._watch.ended(self.asked.question, counted(len(self.findings), "finding"))
 
-    def _new_sentences(self) -> list[Sentence]:
-        found = self._source.search(self._query, PASSAGES * (self._round + 1))
+    def _new_sentences(self, meter: Meter) -> list[Sentence]:
+        found = self._who.search(self._source, self._query, PASSAGES * (self._round + 1), meter=meter)
         new = [sentence for sentence in found if (sentence.source, sentence.start) not in self._seen][:PASSAGES]
         self._watch.log(f"{self._number} searched {one_line(self._query, 80)}: {counted(len(new), 'new sentence')}")
         if new:
@@ -202,6 +203,9 @@ def researcher(
         numbered = enumerate(plan, 1)
         inquiries = [Inquiry(one, who, source, shelf, number) for number, one in numbered if one.status == "open"]
         try:
+            if inquiries:
+                with contextlib.suppress(BudgetSpent):  # each of them will say so
+                    who.in_turn(source.prepare, what_for="searching the sources")
             _run(inquiries, meter)
         finally:
             shelf.clear()

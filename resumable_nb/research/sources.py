@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, zip_longest
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from resumable_nb.errors import StoreError, ThreadError, UsageError
 from resumable_nb.research import installed
+from resumable_nb.research.budget import BudgetSpent
 from resumable_nb.research.findings import one_line
 from resumable_nb.research.ranking import UNSPACED, Ranking
 from resumable_nb.research.records import Finding, location, span
 from resumable_nb.terminal import counted
 
+T = TypeVar("T")
 _PARAGRAPH = re.compile(r"(?:[^\n]*\S[^\n]*\n?)+")
 _END = re.compile(r"(?<=[.!?])[\"')*_`]*\s+(?=[\"'(*_`]*[A-Z])")
 # Code, tables, headings, lists of links, badges: text that is no prose
@@ -85,7 +87,8 @@ class Document:
 class Source(Protocol):
     """Where answers are looked for.
 
-    It may also have `problems` and `failures`: sentences about what of it could not be read, or went wrong in a search.
+    It may also have `problems` and `failures`: sentences about what of it could not be read, or went wrong in a search;
+    and `prepare()`, which a stage calls before it searches in parallel: for what costs something, and is there for all.
     """
 
     def search(self, query: str, count: int, /) -> Sequence[Sentence]:
@@ -194,6 +197,11 @@ class Texts(Mapping[str, str]):
         """
         ranked = (self.sentences[place] for place in self._ranking.search(question))
         return [sentence for sentence in ranked if sentence.source.startswith(within)][:count]
+
+    def prepare(self) -> None:
+        """Have the vectors of all sentences, where there is an embedding model."""
+        if self.embed:
+            self._ranking.prepare()
 
     @cached_property
     def _ranking(self) -> Ranking:
@@ -344,22 +352,37 @@ class Together:
         told = chain.from_iterable(getattr(source, "failures", ()) for source in self._sources)
         return sorted({*self._failures, *told})
 
+    def prepare(self) -> None:
+        """Have those that can be prepared do it.
+
+        Raises:
+            BudgetSpent: No further question may be asked.
+        """
+        for source in self._sources:
+            if hasattr(source, "prepare"):
+                self._asked(source, source.prepare)
+
     def search(self, query: str, count: int = 5) -> list[Sentence]:
-        """The best of each source in turn."""
-        found = [self._search(source, query, count) for source in self._sources]
+        """The best of each source in turn.
+
+        Raises:
+            BudgetSpent: A source asks a model, and no further question may be asked.
+        """
+        found = [self._asked(one, partial(one.search, query, count)) or () for one in self._sources]
         ranked = [sentence for sentence in chain.from_iterable(zip_longest(*found)) if sentence is not None]
         return ranked[:count]
 
-    def _search(self, source: Source, query: str, count: int) -> Sequence[Sentence]:
+    def _asked(self, source: Source, ask: Callable[[], T]) -> T | None:
+        """What it answers; None if it failed."""
         try:
-            return source.search(query, count)
-        except (StoreError, ThreadError):  # ours: the answer may be there, only not written down
+            return ask()
+        except (StoreError, ThreadError, BudgetSpent):  # ours: the answer may be there, only not written down
             raise
         except ImportError as error:
             raise _unloaded(source, error) from error
         except Exception as error:  # noqa: BLE001 - a source is anybody's code, and the others can still answer
             self._failed(source, error)
-            return []
+            return None
 
     def _failed(self, source: Source, error: Exception) -> None:
         told = f"{named(source)} could not be asked ({type(error).__name__}: {one_line(str(error))[:150]})."

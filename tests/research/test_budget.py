@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from resumable_nb.errors import Paused
 from resumable_nb.llm.prices import price
 from resumable_nb.llm.usage import Usage
 from resumable_nb.notebook.accounts import accounts
-from resumable_nb.research import Budget, Folder, coordinator, planner, research
+from resumable_nb.research import Budget, Folder, coordinator, planner, reporter, research, researcher
 from resumable_nb.research.budget import BudgetSpent, Meter
 from tests.research.conftest import ISLAND
 from tests.support.research_model import ResearchModel
@@ -54,6 +56,20 @@ def test_shares_add_up_to_what_is_left():
     assert [share.budget.calls for share in shares] == [3, 2, 2]
     assert sum(share.budget.tokens or 0 for share in shares) == 10_000 - 1100
     assert meter.left.calls == 6
+
+
+def test_a_shared_call_counts_once():
+    """For each branch that uses it, once for the whole; not at all where the steps above had paid it."""
+    meter = Meter(Budget(calls=10), since=5)
+    above, before, new = (replace(CHEAP, seq=seq) for seq in (4, 6, 7))
+    meter.after(before)
+    shares = list(meter.shares(2))
+    for share in shares:
+        assert share.knows(above) and share.knows(before) and not share.knows(new)
+        share.after(new)
+
+    assert [share.spent["calls"] for share in shares] == [1, 1]
+    assert meter.spent["calls"] == 2 and meter.knows(new)
 
 
 def test_prices_come_from_the_table_or_the_package():
@@ -135,3 +151,35 @@ def test_status_tells_what_was_spent_saved_and_left(model: ResearchModel, tmp_pa
     assert first[1].startswith(left)
     assert again[0] == first[0] and again[2] == first[1]
     assert again[1].startswith(f"saved by resuming since it was opened: {asked} LLM calls, {asked * 110} tokens, ")
+
+
+@pytest.mark.parametrize("embed", [None, "embedder"])
+def test_a_server_that_tells_no_tokens_has_them_estimated(embed: str | None, model: ResearchModel, tmp_path: Path):
+    """The report and the status say how many, and never add them to what was told; both count the same."""
+    model.script({"path": "/chat/completions", "untold": True, "times": 99}, {"path": "/embeddings", "untold": True})
+    source, budget = Folder(str(ISLAND), embed=embed), Budget(tokens=100_000)
+    with resumable_nb.open("t", db=tmp_path / "t.duckdb", query=TWO, say=lambda _: None) as thread:
+        thread.step("plan", lambda state: planner(state, source, budget=budget))
+        thread.step("find", lambda state: researcher(state, source, budget=budget))
+        report = thread.step("report", lambda state: reporter(state, source, budget=budget))
+        spent, left = accounts(thread)
+
+    told = [note for note in report.notes if "without a count of tokens" in note]
+    in_report = sum(int(re.search(r": ([\d,]+) token", note)[1].replace(",", "")) for note in told)
+    in_status = int(
+        re.search(r"estimated from the length of the texts, ([\d,]+) tokens more", spent)[1].replace(",", "")
+    )
+    exactly = int(re.search(r"LLM calls?, ([\d,]+) tokens", spent)[1].replace(",", ""))
+    assert len(told) == (2 if embed else 1) and in_report == in_status > 100
+    assert (exactly > 0) == bool(embed)  # of the questions that were embedded, it told the tokens
+    assert f"{100_000 - in_status - exactly:,} of 100,000 tokens" in left
+
+
+def test_an_estimate_ends_a_budget(model: ResearchModel, thread: Any):
+    """As a count would."""
+    model.script({"untold": True, "times": 99})
+    source, budget = Folder(str(ISLAND)), Budget(tokens=100)
+
+    with pytest.raises(Paused, match="The budget is used up"):
+        thread.step("all", lambda: research(TWO, sources=source, approve=False, budget=budget))
+    assert model.asked() == 1

@@ -10,10 +10,14 @@ import pandas as pd
 import pytest
 
 import resumable_nb
+from resumable_nb import gates
+from resumable_nb.errors import Paused
 from resumable_nb.fingerprint import fingerprint
+from resumable_nb.journal import Store
 from resumable_nb.llm import embeddings
 from resumable_nb.llm.embeddings import BATCH, NoVectors, vectors
-from resumable_nb.research import Folder, researcher, table
+from resumable_nb.notebook.accounts import accounts
+from resumable_nb.research import Budget, Folder, researcher, table
 from resumable_nb.research.ranking import Ranking, fused
 from resumable_nb.research.sources import Document, Texts, Together
 from tests.research import victim
@@ -234,6 +238,75 @@ def test_killed_while_it_embeds_it_ends_as_if_nothing_had_happened(point: str, m
     assert (killed, ended) == (-signal.SIGKILL, 0)
     assert result == expected
     assert sent <= requests(model) <= sent + 1
+
+
+def test_a_budget_counts_each_batch_and_is_looked_at_before_it(
+    model: ResearchModel, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Over it a person is asked; what was sent is not sent again, nor counted again, by whatever step or process."""
+    monkeypatch.setattr(embeddings, "BATCH", 1)
+    source, budget = Folder(str(folder), embed=MODEL), Budget(calls=2)
+
+    def find(state: Any) -> None:
+        state.update(plan=[ASKED])
+        researcher(state, source, budget=budget)
+
+    with opened(tmp_path) as thread, pytest.raises(Paused, match="on searching the sources"):
+        thread.step("find", find)
+    assert requests(model) == 2
+    gates.decide(Store.open(tmp_path / "t.duckdb"), "t", "find", approve=True, payload='{"calls": 5}')
+    with opened(tmp_path) as thread:
+        thread.step("find", find)
+        first = accounts(thread)
+    assert requests(model) == 5  # the corpus, the question, and what is searched for next
+    asked = model.asked()
+    with opened(tmp_path) as thread:
+        thread.step("find", find)
+        thread.step("again", lambda state: researcher(state, source, budget=Budget(calls=7)))
+        again = accounts(thread)
+
+    assert model.asked() == asked
+    assert first[-1] == again[-1] == f"left of the budget: {7 - asked} of 7 calls"
+
+
+def test_a_budget_that_ends_there_leaves_the_question_open(model: ResearchModel, folder: Path, tmp_path: Path):
+    """A no is not asked about again, and no question is sent."""
+
+    def find(state: Any) -> None:
+        state.update(plan=[ASKED])
+        researcher(state, Folder(str(folder), embed=MODEL), budget=Budget(tokens=10))
+
+    for _ in range(2):
+        with opened(tmp_path) as thread, pytest.raises(Paused):
+            thread.step("find", find)
+    gates.decide(Store.open(tmp_path / "t.duckdb"), "t", "find", approve=False)
+    with opened(tmp_path) as thread:
+        thread.step("find", find)
+        (asked,) = thread.state.plan
+
+    assert asked.status == "open" and "was not looked into to the end: the budget" in asked.notes[-1]
+    assert model.asked() == requests(model) == 1
+
+
+@pytest.mark.parametrize("limits", [{"calls": 1}, {"tokens": 1000}, {"money": 0.01}], ids=str)
+def test_killed_while_it_embeds_a_budget_ends_where_it_would_have(limits: dict, model: ResearchModel, tmp_path: Path):
+    """A replay stops before the same question, recorded vectors or not."""
+    env = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "sk-test-SECRET", "TQDM_DISABLE": "1"}
+    limits = limits | {"prices": {MODEL: (10.0, 0.0)}}
+
+    def run(db: str, failpoint: str = "") -> tuple[int | None, Any]:
+        return outcome(victim.run, tmp_path / db, failpoint, "embedded", limits, env)
+
+    _, expected = run("whole.duckdb")
+    sent = model.asked()
+    model.reset()
+    killed, _ = run("t.duckdb", "http.receive.after:1")
+    ended, result = run("t.duckdb")
+
+    assert (killed, ended) == (-signal.SIGKILL, 0)
+    assert "The budget is used up" in expected
+    assert result.partition("--db")[0] == expected.partition("--db")[0]
+    assert model.asked() == sent
 
 
 @pytest.mark.model

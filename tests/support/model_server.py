@@ -21,6 +21,7 @@ A rule of `script` is used for the next request (`times`: more) that has its `ma
     keep          only so many events of a stream            end                clean, drop (break the connection)
     events        raw events in place of a stream's own      redirect           where to, with status 307
     reasoning     tell the reasoning in deltas               tool               call a tool of this name
+    untold        tell no tokens
 """
 
 from __future__ import annotations
@@ -368,12 +369,13 @@ def chat(asked: Json, rule: Json, text: str, nth: int) -> tuple[list[str], Json]
     else:
         events += [chunk({"content": text[i : i + 4]}) for i in range(0, len(text), 4)]
     events += [chunk({}, reason)]
-    if (asked.get("stream_options") or {}).get("include_usage"):
+    if (asked.get("stream_options") or {}).get("include_usage") and not rule.get("untold"):
         events += [data({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})]
     said = {"content": None, "tool_calls": [tool]} if "tool" in rule else {"content": text}
     message = {"role": "assistant", "refusal": None, **said}
     choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
-    return [*events, "data: [DONE]\n\n"], {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+    told = {} if rule.get("untold") else {"usage": usage}
+    return [*events, "data: [DONE]\n\n"], {**head, "object": "chat.completion", "choices": [choice], **told}
 
 
 def responses(asked: Json, text: str, nth: int) -> tuple[list[str], Json]:

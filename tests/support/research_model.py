@@ -138,7 +138,8 @@ def embedded(asked: Json) -> Json:
 class _ResearchHandler(Handler):
     def _as_model(self, path: str, asked: Json, rule: Json, text: str, nth: int) -> None:
         if path.endswith("/embeddings"):
-            self.reply(200, embedded(asked))
+            whole = embedded(asked)
+            self.reply(200, {name: v for name, v in whole.items() if name != "usage" or not rule.get("untold")})
             return
         answer = said(asked)
         if rule.get("more"):
