@@ -33,6 +33,7 @@
         ├── ResourceGone                     a token, session or handle is gone, and no new one is to be had
         ├── NoModel                          no model is configured, and none is embedded
         └── AnswerRejected (ValueError)      the model's answer does not have the form that was asked for
+            └── PromptTooLong                the model takes no prompt of this length
 
 `Paused` and its `Blocked` are not in this tree: they are `BaseException`, so that `except Exception` in a notebook
 cannot swallow them.
@@ -238,6 +239,10 @@ class NoModel(CallError):
 
 class AnswerRejected(CallError, ValueError):
     """The model's answer does not have the form that was asked for."""
+
+
+class PromptTooLong(AnswerRejected):
+    """The model takes no prompt of this length. Nothing was answered, and nothing paid."""
 
 
 class Paused(_OneBlock):

@@ -41,6 +41,7 @@ class Fold:
         recovered_in: sessions of this process that have written what their resume took.
         budget: limits of the research by name, and prices, as they were told last; None: nobody told any.
         refused: model → what it does not take, see `llm.dialects`.
+        too_long: hash of a request → steps (cell id, name) that know it is too long for its model, and what that said.
         pruned: the rows that were checkpoints until their states were merged into a later one.
         pruned_answers: step and question of answers whose content was pruned, and that no later one answers.
     """
@@ -61,6 +62,7 @@ class Fold:
         self.recovered_in: set[str] = set()
         self.budget: dict[str, Any] | None = None
         self.refused: dict[str, set[str]] = {}
+        self.too_long: dict[str, dict[Owner, str]] = {}
         self.pruned: dict[int, Row] = {}
         self.pruned_answers: set[tuple[str | None, Question]] = set()
         self._run_of: dict[int, int] = {}
@@ -108,6 +110,8 @@ class Fold:
         if row.name == "refused" and row.data:
             told = json.loads(row.data)
             self.refused.setdefault(told["model"], set()).add(told["refused"])
+        if row.name == "too long" and row.key and row.data:
+            self.too_long.setdefault(row.key, {})[row.cell_id or "", row.step or ""] = json.loads(row.data)["told"]
         if row.name == "anchors" and row.data:
             self.anchors |= {cell_id: (after, version) for cell_id, (after, version) in json.loads(row.data).items()}
 
@@ -260,6 +264,9 @@ class Fold:
             answers = self._answers[owner]
             self._answers[owner] = {q: answer for q, answer in answers.items() if q[0] in KEPT}
             self._earlier.setdefault(owner, []).extend((q, a) for q, a in answers.items() if q[0] not in KEPT)
+        for known in self.too_long.values():
+            for owner in [o for o in known if o[0] == cell_id or o[1] == step]:
+                del known[owner]
         for key, seqs in list(self._runs.items()):
             rows = [(seq, self._rows[seq]) for seq in seqs]
             self._runs[key] = [seq for seq, r in rows if r.cell_id != cell_id and r.step != step]

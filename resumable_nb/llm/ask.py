@@ -89,6 +89,7 @@ def ask(
     Raises:
         NoModel: No model is configured, and none is embedded.
         AnswerRejected: No answer fits `response_format`, or the model refused.
+        PromptTooLong: The model takes no prompt of this length.
         CallError: A streamed answer broke off.
     """
     asked = client_for(embedded=models.wants_embedded(model)) if client is None else _checked(client)
@@ -177,6 +178,7 @@ def _sent(send: Callable[[Any, dict[str, Any]], Reply], client: Any, question: Q
 
     while True:
         request = question.request(stream=stream)
+        question.refuse_too_long(request)
         try:
             return send(client, request)
         except openai.APIStatusError as error:
@@ -191,6 +193,7 @@ async def _sent_async(
 
     while True:
         request = question.request(stream=stream)
+        question.refuse_too_long(request)
         try:
             return await send(client, request)
         except openai.APIStatusError as error:
@@ -334,13 +337,21 @@ class _Heard:
 # ---------------------------------------------------------------- clients
 @contextlib.contextmanager
 def _hint(model: str) -> Iterator[None]:
-    """Where the server has no such model: say how to name another; where the client has no such option: which."""
+    """Where the server has no such model: say how to name another; where the client has no such option: which.
+
+    Where it is not there or cannot answer now, although it was asked several times: that the next run goes on.
+    """
     import openai
 
     try:
         yield
     except openai.NotFoundError as error:
         error.add_note(f"ask() asked for the model {model!r}. Name another with `model=` or RESUMABLE_NB_MODEL.")
+        raise
+    except (openai.APIConnectionError, openai.InternalServerError, openai.RateLimitError) as error:
+        scope = current_scope()
+        kept = "What was answered is kept: run" if scope and scope.step else "Run"
+        error.add_note(f"{model} was asked {1 + DEFAULT_MAX_RETRIES} times. {kept} this again once its server answers.")
         raise
     except TypeError as error:
         unknown = re.search(r"create\(\) got an unexpected keyword argument '(\w+)'", str(error))

@@ -5,6 +5,9 @@ supported by xgrammar"; LM Studio, llama.cpp: the schema or its grammar), one of
 (OpenAI's newer models: "'max_tokens' is not supported with this model"; they want `max_completion_tokens`), or to tell
 the tokens of a stream (Mistral, Fireworks: "Extra inputs are not permitted"). What was learned is kept in the thread:
 requests match by what they ask, so a replay has to ask as the first run did.
+
+A prompt may also be too long. That, too, is kept, for the step that asked: a replay sends nothing again, `%resumable
+fresh` forgets it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,16 @@ if TYPE_CHECKING:
 _REFUSED_FORM = re.compile(r"response.?format|json.?schema|grammar|guided|structured.?output", re.IGNORECASE)
 _REFUSED_OPTIONS = re.compile(r"stream_options|include_usage")
 _STREAM_OPTIONS = "stream_options"
+# As OpenAI, vLLM, llama.cpp, Ollama, LM Studio, Mistral, Gemini, xAI, Moonshot, Groq and TGI say it; see the tests
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size|maximum (?:context|model|prompt) length"
+    r"|exceed\w*[^.]{0,80}context (?:length|window|size)|context (?:length|window|size)[^.]{0,40}exceed"
+    r"|greater than the context length|(?:prompt|input)\b[^.]{0,40} too long|reduce the length of the"
+    r"|too large for model|token count[^.]{0,40} exceeds|exceeded model token limit|must have less than \d+ tokens"
+    r"|too many (?:input )?tokens",
+    re.IGNORECASE,
+)
+_TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)  # more tokens than may be sent in a minute
 _UNKNOWN = re.compile(r"not supported|unsupported|unrecogni[sz]ed|unknown|not permitted|extra", re.IGNORECASE)
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _elsewhere: dict[str, set[str]] = {}  # where no thread is open: for as long as the process lives
@@ -88,6 +101,42 @@ class Dialect:
             told = {"model": self._model, "refused": refused}
             running.append(Row(kind="notice", name="refused", data=json.dumps(told)))
         return True
+
+
+def words_of(error: openai.APIStatusError) -> str:
+    """What the server says in words, without its code and the form around it."""
+    told = error.body.get("message") if isinstance(error.body, dict) else None
+    return told if isinstance(told, str) and told else error.message
+
+
+def is_too_long(error: openai.APIStatusError) -> bool:
+    """Whether an error says that the prompt is too long, so that a shorter one may be taken."""
+    told = f"{error.message} {json.dumps(error.body, default=str)}"
+    if error.status_code == 413 or _TOO_LARGE.search(told):
+        return True
+    return error.status_code not in (401, 403, 404, 429) and _TOO_LONG.search(told) is not None
+
+
+def known_as_too_long(request: dict[str, Any]) -> str | None:
+    """What its server said of a request when the running step sent it before; None: nothing."""
+    running = current_scope()
+    if not isinstance(running, Scope) or running.step is None:
+        return None
+    known = running.thread.fold.too_long.get(_hash(request), {})
+    told = (said for (cell_id, step), said in known.items() if cell_id == running.cell_id or step == running.step)
+    return next(told, None)
+
+
+def keep_as_too_long(request: dict[str, Any], told: str) -> None:
+    """Have the running step know it."""
+    running = current_scope()
+    if isinstance(running, Scope) and running.step is not None:
+        row = Row(kind="notice", name="too long", key=_hash(request), data=json.dumps({"told": told}))
+        running.append(row)
+
+
+def _hash(request: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 def is_filtered(error: openai.APIStatusError) -> bool:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.calls.protocol import current_scope
-from resumable_nb.errors import AnswerRejected, CallError
-from resumable_nb.llm import models
+from resumable_nb.errors import AnswerRejected, CallError, PromptTooLong
+from resumable_nb.llm import dialects, models
 from resumable_nb.llm.dialects import Dialect, is_filtered
 from resumable_nb.llm.forms import Form, Unfit, without_thought
+from resumable_nb.terminal import one_line
+from resumable_nb.values import hidden
 
 if TYPE_CHECKING:
     import openai
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from resumable_nb.calls.protocol import Scope
 
 _EMBEDDED_MAX_TOKENS = 512
+_TOLD_CHARS = 160
 _said: set[str] = set()
 
 
@@ -115,10 +118,30 @@ class Question:
 
         Raises:
             AnswerRejected: A content filter refused the question.
+            PromptTooLong: It is too long for the model.
         """
+        if dialects.is_too_long(error):
+            told = hidden(one_line(dialects.words_of(error), _TOLD_CHARS))
+            dialects.keep_as_too_long(request, told)
+            raise self._too_long(told) from error
         if is_filtered(error):
             raise AnswerRejected(f"{self.model} refused to answer: {error.message}") from error
         return self._dialect.learn(error, request)
+
+    def refuse_too_long(self, request: dict[str, Any]) -> None:
+        """Send nothing that is known not to be taken.
+
+        Raises:
+            PromptTooLong: This step asked it before, and it was too long.
+        """
+        if (told := dialects.known_as_too_long(request)) is not None:
+            raise self._too_long(told)
+
+    def _too_long(self, told: str) -> PromptTooLong:
+        return PromptTooLong(
+            f"{self.model} takes no prompt of {self.characters:,} characters ({told}). Ask for less, or ask a model "
+            "that takes more."
+        )
 
     def judge(self, reply: Reply) -> Any:
         """The text or the object that a reply amounts to.

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.cells import Spent
-from resumable_nb.llm.ledger import Entry, billed
 from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
+    from resumable_nb.llm.ledger import Entry
     from resumable_nb.llm.usage import Usage
     from resumable_nb.thread import Thread
 
 
 def accounts(thread: Thread) -> list[str]:
     """The lines; what there is nothing to say about is left out."""
+    from resumable_nb.llm.ledger import billed
+
     entries = billed(thread)
     calls = sum(entry.told.calls + entry.untold.calls for entry in entries)
     told = [entry.told for entry in entries]

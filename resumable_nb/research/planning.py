@@ -12,7 +12,7 @@ from resumable_nb.calls.approval import approve
 from resumable_nb.errors import AnswerRejected, UsageError
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
 from resumable_nb.research.findings import one_line
-from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
+from resumable_nb.research.prompting import Voice, listed, text_of, voice, why, with_fewer
 from resumable_nb.research.records import Brief, Budget, ProposedQuestion, SubQuestion
 from resumable_nb.research.sources import Source, Together, heading_above
 from resumable_nb.research.watching import Watch
@@ -113,15 +113,17 @@ def _understood(who: Voice, brief: Brief, source: Together) -> Brief:
 
 
 def _ask_what_is_meant(who: Voice, brief: Brief, source: Together) -> Understood:
-    headings = listed(_headings(who, source, brief.question))
-    prompt = (
-        f"Question: {brief.question}\n\nSources: {source}. Passages that may matter:\n{headings}\n\n"
-        "Restate the question in one sentence without changing what is asked. Say in one sentence what belongs to it. "
-        "If it cannot be researched before the person says what they mean, say in `unclear` what is missing; else "
-        "leave that empty."
-    )
-    understood: Understood = who.ask_in_turn(prompt, Understood, what_for="understanding the question")
-    return understood
+    def ask(headings: Sequence[str]) -> Understood:
+        prompt = (
+            f"Question: {brief.question}\n\nSources: {source}. Passages that may matter:\n{listed(headings)}\n\n"
+            "Restate the question in one sentence without changing what is asked. Say in one sentence what belongs to "
+            "it. If it cannot be researched before the person says what they mean, say in `unclear` what is missing; "
+            "else leave that empty."
+        )
+        understood: Understood = who.ask_in_turn(prompt, Understood, what_for="understanding the question")
+        return understood
+
+    return with_fewer(ask, _headings(who, source, brief.question), least=0)[0]
 
 
 def planner(
@@ -160,12 +162,16 @@ def planner(
 
 
 def _written(who: Voice, question: str, headings: Sequence[str], most: int) -> list[SubQuestion]:
-    prompt = (
-        f"Question: {question}\n\nPassages that may matter:\n{listed(headings)}\n\nWrite 1 to "
-        f"{min(most, MOST_QUESTIONS)} sub-questions that together answer the question, each with what would answer it. "
-        "Do not answer them."
-    )
-    planned = who.ask_in_turn(prompt, Plan, what_for="a plan").sub_questions[:most]
+    def ask(headings: Sequence[str]) -> Plan:
+        prompt = (
+            f"Question: {question}\n\nPassages that may matter:\n{listed(headings)}\n\nWrite 1 to "
+            f"{min(most, MOST_QUESTIONS)} sub-questions that together answer the question, each with what would answer "
+            "it. Do not answer them."
+        )
+        plan: Plan = who.ask_in_turn(prompt, Plan, what_for="a plan")
+        return plan
+
+    planned = with_fewer(ask, headings, least=0)[0].sub_questions[:most]
     return _each_once(SubQuestion(question=one.question, answered_by=one.answered_by) for one in planned)
 
 
@@ -180,12 +186,18 @@ def _choose(who: Voice, question: str, headings: Sequence[str], room: int) -> Se
     """Headings by the model's choice. Where there is room for all, it is not asked: it would choose fewer."""
     if len(headings) <= room or room < 1:
         return headings[: max(room, 0)]
-    number: Any = Literal[tuple(range(1, len(headings) + 1))]
-    form = Annotated[list[number], Field(min_length=1, max_length=room)]
-    prompt = (
-        f"Question: {question}\n\n{listed(headings)}\n\nWhich {room} of these help to answer it? Give their numbers."
-    )
-    numbers = who.ask_in_turn(prompt, form, what_for="a plan", max_tokens=60)
+
+    def ask(headings: Sequence[str]) -> list[int]:
+        number: Any = Literal[tuple(range(1, len(headings) + 1))]
+        form = Annotated[list[number], Field(min_length=1, max_length=room)]
+        prompt = (
+            f"Question: {question}\n\n{listed(headings)}\n\n"
+            f"Which {room} of these help to answer it? Give their numbers."
+        )
+        numbers: list[int] = who.ask_in_turn(prompt, form, what_for="a plan", max_tokens=60)
+        return numbers
+
+    numbers, headings = with_fewer(ask, headings)
     return [headings[place - 1] for place in dict.fromkeys(numbers)]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -11,7 +12,7 @@ from resumable_nb.errors import AnswerRejected
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
 from resumable_nb.research.findings import merge, still_stands
 from resumable_nb.research.planning import as_one, questions_of
-from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
+from resumable_nb.research.prompting import Voice, listed, text_of, voice, why, with_fewer
 from resumable_nb.research.records import Budget, Finding, Report, Statement
 from resumable_nb.research.watching import Watch
 from resumable_nb.terminal import counted
@@ -99,13 +100,18 @@ def _answer(report: Report, who: Voice) -> None:
 
 
 def _choose(report: Report, who: Voice) -> None:
-    findings = report.findings[:12]
-    number: Any = Literal[tuple(range(1, len(findings) + 1))]
-    prompt = (
-        f"Question: {report.question}\n\n{listed([finding.quote for finding in findings])}\n\n"
-        "Which sentence answers it best? Give its number."
-    )
-    best = who.ask_in_turn(prompt, number, what_for="the report", max_tokens=30) if len(findings) > 1 else 1
+    def ask(findings: Sequence[Finding]) -> int:
+        if len(findings) < 2:
+            return 1
+        number: Any = Literal[tuple(range(1, len(findings) + 1))]
+        prompt = (
+            f"Question: {report.question}\n\n{listed([finding.quote for finding in findings])}\n\n"
+            "Which sentence answers it best? Give its number."
+        )
+        best: int = who.ask_in_turn(prompt, number, what_for="the report", max_tokens=30)
+        return best
+
+    best, findings = with_fewer(ask, report.findings[:12])
     report.answer = [Statement(text=findings[best - 1].quote, findings=[best])]
     report.notes.append(
         f"{who.name} is small: it chose among headings and sentences of the sources and wrote nothing itself. The "
@@ -115,14 +121,7 @@ def _choose(report: Report, who: Voice) -> None:
 
 
 def _write(report: Report, who: Voice) -> None:
-    findings = report.findings[:_MOST_FINDINGS]
-    lines = [f'{finding.claim} ({finding.source}: "{finding.quote}")' for finding in findings]
-    prompt = (
-        f"Question: {report.question}\n\nFindings:\n{listed(lines)}\n\nAnswer the question in a few statements, each "
-        "with the numbers of the findings that it rests on; say nothing that rests on none. List where findings "
-        "contradict each other, with the numbers of both, and what is left to find out."
-    )
-    written: Written = who.ask_in_turn(prompt, Written, what_for="the report")
+    written, findings = with_fewer(partial(_ask_to_write, report, who), report.findings[:_MOST_FINDINGS])
     report.answer = _resting(written.answer, len(findings))
     report.disagreements = [one for one in _resting(written.disagreements, len(findings)) if len(one.findings) > 1]
     report.open_questions = written.open_questions
@@ -131,6 +130,17 @@ def _write(report: Report, who: Voice) -> None:
         report.notes.append(f"Statements of the model left out because they rest on no finding: {dropped}.")
     if len(report.findings) > len(findings):
         report.notes.append(f"The summary is of the first {len(findings)} of {len(report.findings)} findings.")
+
+
+def _ask_to_write(report: Report, who: Voice, findings: Sequence[Finding]) -> Written:
+    lines = [f'{finding.claim} ({finding.source}: "{finding.quote}")' for finding in findings]
+    prompt = (
+        f"Question: {report.question}\n\nFindings:\n{listed(lines)}\n\nAnswer the question in a few statements, each "
+        "with the numbers of the findings that it rests on; say nothing that rests on none. List where findings "
+        "contradict each other, with the numbers of both, and what is left to find out."
+    )
+    written: Written = who.ask_in_turn(prompt, Written, what_for="the report")
+    return written
 
 
 def _resting(stated: list[Stated], count: int) -> list[Statement]:

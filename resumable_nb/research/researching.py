@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -13,7 +14,7 @@ from resumable_nb.progress import map as parallel
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
 from resumable_nb.research.findings import accept, merge
 from resumable_nb.research.planning import as_one, questions_of
-from resumable_nb.research.prompting import Voice, listed, text_of, voice, why
+from resumable_nb.research.prompting import Voice, listed, text_of, voice, why, with_fewer
 from resumable_nb.research.records import Budget, Confidence, Finding, SubQuestion
 from resumable_nb.research.shelf import Shelf
 from resumable_nb.research.watching import Watch
@@ -63,15 +64,16 @@ class Inquiry:
         self._who, self._source = who, source
         self._query, self._round, self._enough = asked.question, 0, False
         self._seen: set[tuple[str, int]] = set()
+        self._fits = PASSAGES
 
     def run(self, meter: Meter) -> None:
         """Go on until it is answered, nothing more is found, or the budget ends."""
         self.stopped = ""
         try:
             while self._round < ROUNDS and not self._enough and (found := self._new_sentences(meter)):
-                self._read(found, meter)
+                read = self._read(found, meter)
                 self._round += 1
-                self._seen.update((sentence.source, sentence.start) for sentence in found)
+                self._seen.update((sentence.source, sentence.start) for sentence in read)
         except BudgetSpent as error:
             self.stopped = why(error)
         except AnswerRejected as error:
@@ -82,20 +84,37 @@ class Inquiry:
 
     def _new_sentences(self, meter: Meter) -> list[Sentence]:
         found = self._who.search(self._source, self._query, PASSAGES * (self._round + 1), meter=meter)
-        new = [sentence for sentence in found if (sentence.source, sentence.start) not in self._seen][:PASSAGES]
+        new = [sentence for sentence in found if (sentence.source, sentence.start) not in self._seen][: self._fits]
         self._watch.log(f"{self._number} searched {one_line(self._query, 80)}: {counted(len(new), 'new sentence')}")
         if new:
             documents = dict.fromkeys(one_line(sentence.source, 40) for sentence in new)
             self._watch.log(f"{self._number} reads {', '.join(documents)}")
         return new
 
-    def _read(self, found: Sequence[Sentence], meter: Meter) -> None:
+    def _read(self, found: Sequence[Sentence], meter: Meter) -> Sequence[Sentence]:
+        """Take what the model finds in them, or in the first of them, where a prompt with all is too long. Those."""
         if not self._who.writes:
-            for number in self._choose(found, meter):
-                self._take(found[number - 1], found[number - 1].text, claim="", confidence="low")
+            numbers, read = with_fewer(partial(self._choose, meter=meter), found)
+            self._told_fewer(found, read)
+            for number in numbers:
+                self._take(read[number - 1], read[number - 1].text, claim="", confidence="low")
             self._enough = bool(self.findings)
-            return
-        extracted = self._extract(found, meter)
+            return read
+        extracted, read = with_fewer(partial(self._extract, meter=meter), found)
+        self._told_fewer(found, read)
+        self._keep(extracted, read)
+        return read
+
+    def _told_fewer(self, found: Sequence[Sentence], read: Sequence[Sentence]) -> None:
+        """The next prompt is not tried with more."""
+        if len(read) < len(found):
+            self._fits = len(read)
+            self.notes.append(
+                f"On {self.asked.question!r} {self._who.name} was shown {len(read)} of {len(found)} passages: it takes "
+                "no longer prompt."
+            )
+
+    def _keep(self, extracted: Extracted, found: Sequence[Sentence]) -> None:
         for one in extracted.findings:
             if one.number <= len(found):
                 self._take(found[one.number - 1], one.quote, claim=one.claim, confidence=one.confidence)

@@ -1,8 +1,8 @@
 """What real servers answer to `ask`: refusals of a parameter, thoughts before the answer, fences, tools, no text.
 
 The shapes are those of public reports: DeepSeek (BerriAI/litellm#7580, khoj-ai/khoj#1336), Groq (dzhng/deep-research#127),
-vLLM (vllm-project/vllm#16321, #13375, #50948), llama.cpp (ggml-org/llama.cpp#11847), LM Studio, OpenAI
-(ITSpecialist111/ai_automation_suggester#38), Azure (stanford-crfm/helm#3327), Mistral.
+vLLM (vllm-project/vllm#16321, #13375, #50948, #12165, #20409), llama.cpp (ggml-org/llama.cpp#11847, #15780, #19774), LM
+Studio, OpenAI (ITSpecialist111/ai_automation_suggester#38), Azure (stanford-crfm/helm#3327), Mistral, Ollama.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from openai import BadRequestError
+from openai import APIStatusError, BadRequestError
 from pydantic import BaseModel
 
 import resumable_nb
-from resumable_nb.errors import AnswerRejected
+from resumable_nb.errors import AnswerRejected, PromptTooLong
 from resumable_nb.llm import dialects
 from resumable_nb.llm.ask import aask, ask
 from tests.support.model_server import ModelServer
@@ -38,6 +38,24 @@ NO_SCHEMA = {
     "vLLM": (400, "The provided JSON schema contains features not supported by xgrammar."),
     "llama.cpp": (400, 'Either "json_schema" or "grammar" can be specified, but not both'),
     "OpenAI": (400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model."),
+}
+TOO_LONG = {
+    "OpenAI": (400, "This model's maximum context length is 4097 tokens. However, you requested 4120 tokens."),
+    "vLLM": (400, "The prompt (total length 25938) is too long to fit into the model (context length 4096)."),
+    "vLLM before": (400, "The decoder prompt (length 17772) is longer than the maximum model length of 16384."),
+    "vLLM output": (
+        400,
+        "'max_tokens' is too large: 4096. This model's maximum context length is 4096 tokens and you have 35 in it",
+    ),
+    "llama.cpp": (400, "request (4390 tokens) exceeds the available context size (4096 tokens), try increasing it"),
+    "llama.cpp before": (400, "the request exceeds the available context size. try increasing the context size"),
+    "Ollama": (400, "the input length exceeds the context length"),
+    "LM Studio": (400, "The number of tokens to keep from the initial prompt is greater than the context length"),
+    "Mistral": (400, "Prompt contains 40000 tokens, too large for model with 32768 maximum context length"),
+    "Anthropic": (400, "prompt is too long: 215000 tokens > 200000 maximum"),
+    "Gemini": (400, "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
+    "Groq": (413, "Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 7000"),
+    "a gateway": (413, "Request Entity Too Large"),
 }
 NO_MAX_TOKENS = {
     "error": {
@@ -101,6 +119,53 @@ def test_the_words_ask_for_every_form(wanted: Any, server: ModelServer):
     assert ask("Q1", wanted) in (RISK, "yes", [1, 2])
 
 
+@pytest.mark.parametrize("refusal", TOO_LONG.values(), ids=TOO_LONG.keys())
+@pytest.mark.parametrize("way", ["whole", "streamed", "async"])
+def test_a_prompt_that_is_too_long_is_told(way: str, refusal: tuple[int, str], server: ModelServer):
+    """It is asked once, and the error says what the server said."""
+    server.script(error(*refusal))
+
+    with pytest.raises(PromptTooLong, match=r"takes no prompt of [\d,]+ characters") as caught:
+        asyncio.run(aask("Q1", Risk)) if way == "async" else ask("Q1", Risk, stream=way == "streamed")
+    assert refusal[1][:40] in str(caught.value)
+    assert server.asked() == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(400, "Invalid value for 'messages'"), (401, "your context window exceeded"), (404, "no model"), (422, "input")],
+)
+def test_another_error_is_not_taken_for_one(status: int, told: str, server: ModelServer):
+    """It stays what it is."""
+    server.script(error(status, told))
+
+    with pytest.raises(APIStatusError):
+        ask("Q1")
+
+
+def test_what_is_too_long_is_known_after_a_crash_until_it_is_asked_afresh(server: ModelServer, tmp_path: Path):
+    """A replay sends nothing, and gets the same error; another step does not know it, nor does `fresh`."""
+    db = tmp_path / "t.duckdb"
+    server.script(error(*TOO_LONG["OpenAI"]))
+
+    def question() -> str:
+        try:
+            return ask("Q1")
+        except PromptTooLong as too_long:
+            return str(too_long)
+
+    def again() -> str:
+        return question()
+
+    first = step(db, question)
+    assert step(db, again) == first and "maximum context length" in first
+    assert server.asked() == 1
+    with resumable_nb.open("t", db=db, say=lambda _: None) as thread:
+        assert thread.step("other", question) == "AQ1-2"
+        thread.fresh("s")
+        assert thread.step("s", again) == "AQ1-3"
+
+
 def test_what_was_learned_is_known_after_a_crash(server: ModelServer, tmp_path: Path):
     """A replay asks as the first run did, so nothing is sent again; each form is learned by itself."""
     db = tmp_path / "t.duckdb"
@@ -125,7 +190,7 @@ def test_the_limit_of_tokens_goes_by_the_name_that_the_server_takes(server: Mode
     assert [ask("Q1", max_tokens=5), ask("Q2", max_tokens=5)] == ["one", "two"]
     assert server.asked() == 3
 
-    for told in ("max_tokens is too large: 5000000", "context length exceeded"):
+    for told in ("max_tokens is too large: 5000000", "messages: at least one is wanted"):
         server.script(error(400, told))
         with pytest.raises(BadRequestError, match=told[:10]):
             ask("Q3", Risk, max_tokens=5)

@@ -21,7 +21,8 @@ A rule of `script` is used for the next request (`times`: more) that has its `ma
     keep          only so many events of a stream            end                clean, drop (break the connection)
     events        raw events in place of a stream's own      redirect           where to, with status 307
     reasoning     tell the reasoning in deltas               tool               call a tool of this name
-    untold        tell no tokens
+    untold        tell no tokens                             longest            at most so many characters of prompt
+    die           end the server's process
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import base64
 import gzip
 import itertools
 import json
+import os
 import re
 import struct
 import subprocess
@@ -44,6 +46,18 @@ from typing import Any, Self
 
 INPUT_TOKENS, OUTPUT_TOKENS = 100, 10
 Json = dict[str, Any]
+TOO_LONG: Json = {
+    "status": 400,
+    "json": {
+        "error": {
+            "message": "This model's maximum context length is 4097 tokens. However, you requested 4120 tokens. Please "
+            "reduce the length of the messages or completion.",
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "context_length_exceeded",
+        }
+    },
+}
 
 
 # ---------------------------------------------------------------- the side of the test
@@ -220,6 +234,10 @@ class Handler(BaseHTTPRequestHandler):
         }
         nth, rule = STATE.count(path, marker)
         self.billed, released = STATE.billed, STATE.released
+        if rule.get("die"):
+            os._exit(1)
+        if "longest" in rule and sum(len(m["content"]) for m in asked["messages"]) > rule["longest"]:
+            rule = TOO_LONG
         time.sleep(rule.get("delay_s", 0))
         if rule.get("hold"):
             released.wait()
