@@ -105,7 +105,7 @@ class Dialect:
 
 def words_of(error: openai.APIStatusError) -> str:
     """What the server says in words, without its code and the form around it."""
-    told = error.body.get("message") if isinstance(error.body, dict) else None
+    told = error.body.get("message") if isinstance(error.body, dict) else error.body
     return told if isinstance(told, str) and told else error.message
 
 

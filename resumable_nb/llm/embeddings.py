@@ -22,6 +22,7 @@ from resumable_nb.calls import accounts
 from resumable_nb.calls.protocol import current_scope
 from resumable_nb.errors import NoModel
 from resumable_nb.llm import usage
+from resumable_nb.llm.dialects import words_of
 from resumable_nb.llm.usage import Usage
 from resumable_nb.scope import Scope, outside
 
@@ -167,7 +168,7 @@ def _asked(texts: list[str], model: str) -> tuple[Vectors, int | None, float]:
             answer = _answer(texts, model, encoding)
             found = _decoded(answer, len(texts))
         except openai.BadRequestError as error:
-            why = str(error)
+            why = words_of(error)
             if "encod" not in why and "base64" not in why:
                 break
         except (openai.OpenAIError, NoModel, ValueError) as error:

@@ -151,6 +151,8 @@ def _read_files(
     files = {s: known[s] if s in known else read(root / s[0], s[0], quote(s[0])) for s in stamps}
     texts = Texts.of((document for documents, _ in files.values() for document in documents), embed=embed)
     problems = [line for _, told in files.values() for line in told]
+    if not files:
+        problems = [f"{root} has no file that can be searched ({', '.join(SUFFIXES)})."]
     return _Read(stamps, files, texts, version_of(map(texts.fetch, texts), problems))
 
 

@@ -69,7 +69,7 @@ def says(**rule: Any) -> list[dict[str, Any]]:
 
 
 CASES: dict[str, Case] = {
-    "an empty corpus": (lambda _: None, [], "Nothing was found"),
+    "an empty corpus": (lambda _: None, [], "corpus has no file that can be searched (.md, "),
     "ten thousand documents": (many, [], TEXT),
     "a text of 50 MB": (endless, [], "Of long.txt (50,000,034 bytes) only the first"),
     "files that cannot be read": (broken, [], "half.pdf could not be read"),
