@@ -96,6 +96,8 @@ class Folder:
     def problems(self) -> list[str]:
         """What could not be read, and where nothing can be found, in sentences."""
         read_now = self._read()
+        if not read_now.stamps:
+            return [f"{self.path} has no file that can be searched ({', '.join(SUFFIXES)})."]
         return [*read_now.problems, *read_now.texts.problems]
 
     @property
@@ -151,8 +153,6 @@ def _read_files(
     files = {s: known[s] if s in known else read(root / s[0], s[0], quote(s[0])) for s in stamps}
     texts = Texts.of((document for documents, _ in files.values() for document in documents), embed=embed)
     problems = [line for _, told in files.values() for line in told]
-    if not files:
-        problems = [f"{root} has no file that can be searched ({', '.join(SUFFIXES)})."]
     return _Read(stamps, files, texts, version_of(map(texts.fetch, texts), problems))
 
 
