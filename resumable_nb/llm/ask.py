@@ -22,16 +22,19 @@ from resumable_nb.calls.http import REPLAYED
 from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.calls.protocol import current_scope
 from resumable_nb.calls.retries import DEFAULT_MAX_RETRIES
-from resumable_nb.errors import UsageError
+from resumable_nb.errors import UsageError, show_as_one_line
 from resumable_nb.llm import models
 from resumable_nb.llm.forms import Unfit
 from resumable_nb.llm.questions import Question, Reply, Wish
 from resumable_nb.llm.usage import Measured
+from resumable_nb.terminal import one_line
 
 if TYPE_CHECKING:
     import openai
 
 T = TypeVar("T")
+_KEPT = "What was answered is kept: run this again once it is mended."
+_TOLD_CHARS = 300
 _BROKE_OFF = "The answer broke off while it was streamed."
 Stream: TypeAlias = bool | Callable[[str], object]
 
@@ -363,6 +366,24 @@ def _hint(model: str) -> Iterator[None]:
             f"ask() has no option `{unknown[1]}`, and `chat.completions.create` has none either.{hint} Its own are "
             f"{', '.join(_OPTIONS)}."
         ) from None
+
+
+@contextlib.contextmanager
+def in_one_line(name: str) -> Iterator[None]:
+    """Show what a server did wrong and what to do then, without a page of traceback through our code.
+
+    Args:
+        name: of the model.
+    """
+    import openai
+
+    try:
+        yield
+    except openai.APIError as error:
+        told = one_line(str(error), _TOLD_CHARS).rstrip(".")
+        notes = " ".join(getattr(error, "__notes__", ()))
+        show_as_one_line(error, f"{name} could not be asked: {told}. {notes or _KEPT}")
+        raise
 
 
 def client_for(*, embedded: bool) -> openai.OpenAI:
