@@ -109,7 +109,7 @@ def inject(notebook: Any, values: Mapping[str, object], say: Callable[[str], Non
 
 def _instead(name: str, source: str) -> str:
     """The parameters that the tagged cell sets, and the one of them that was probably meant."""
-    known = list(dict.fromkeys(re.findall(r"^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", source, re.MULTILINE)))
+    known = list(dict.fromkeys(re.findall(r"(?:^|;[ \t]*)(\w+)[ \t]*(?::[^=\n;]*)?=(?!=)", source, re.MULTILINE)))
     near = difflib.get_close_matches(name, known, n=1) or [k for k in known if k.lower() == name.lower()]
     meant = f"Did you mean {near[0]}? " if near else ""
     return f"{meant}The cell tagged `{TAG}` sets {', '.join(known) or 'nothing'}."

@@ -93,13 +93,13 @@ def test_without_a_tagged_cell_the_values_come_first_and_it_is_said():
 )
 def test_a_misspelt_name_is_refused_where_a_cell_is_tagged(name, meant):
     """The message has the nearest parameter; a name that only another cell of code has is none."""
-    parameters = CODE("KILL: bool = True\nn = 1", metadata={"tags": ["parameters"]})
+    parameters = CODE("KILL: bool = True; n = 1\nz = 1 == 2", metadata={"tags": ["parameters"]})
     document = notebook(TEXT(f"Give {name}."), parameters, CODE("print(KILL, other)"))
     inject(document, {"other": 1}, print)
 
     with pytest.raises(UsageError) as refused:
         inject(document, {name: False}, print)
-    told = f"-p {name}: no cell of the notebook has that name. {meant}The cell tagged `parameters` sets KILL, n."
+    told = f"-p {name}: no cell of the notebook has that name. {meant}The cell tagged `parameters` sets KILL, n, z."
     assert str(refused.value) == told
 
 
