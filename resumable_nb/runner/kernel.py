@@ -21,6 +21,7 @@ from nbclient.exceptions import DeadKernelError
 from nbclient.util import ensure_async
 
 from resumable_nb.progress import GRACE_S
+from resumable_nb.runner.ports import give_ports
 
 if TYPE_CHECKING:
     from resumable_nb.document import Document
@@ -72,6 +73,7 @@ def _kernel_manager(name: str) -> AsyncKernelManager:
     manager = AsyncKernelManager(kernel_name=name, kernel_spec_manager=_ThisPython())
     if manager.has_trait("transport_encryption"):  # since jupyter_client 8.10; others on this machine can listen
         manager.set_trait("transport_encryption", "auto")
+    give_ports(manager)
     return manager
 
 

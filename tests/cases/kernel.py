@@ -69,7 +69,8 @@ class Kernel:
 @contextlib.contextmanager
 def kernel(folder: Path, env: dict[str, str]) -> Iterator[Kernel]:
     """A fresh kernel in a folder; it ends with the block."""
-    manager, client = started(lambda: KernelManager(kernel_name="python3"), cwd=str(folder), env=os.environ | env)
+    manager = KernelManager(kernel_name="python3")
+    client = started(manager, cwd=str(folder), env=os.environ | env)
     try:
         yield Kernel(manager, client)
     finally:

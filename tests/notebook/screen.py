@@ -78,7 +78,10 @@ class Screen:
     # ------------------------------------------------------------------ the kernel
     def start(self) -> None:
         """A fresh kernel."""
-        self.manager, self.client = started(_manager, env=self.env, cwd=str(self.folder))
+        self.manager = KernelManager(kernel_name="python3")
+        if self.manager.has_trait("transport_encryption"):  # since jupyter_client 8.10, which warns without it
+            self.manager.set_trait("transport_encryption", "auto")
+        self.client = started(self.manager, env=self.env, cwd=str(self.folder))
 
     def stop(self, *, kill: bool = True) -> None:
         """End the kernel; by SIGKILL, or as a front end's shutdown does."""
@@ -152,13 +155,6 @@ class Screen:
         shown = self.execute(f"print(repr({expression}))", silent=False, store_history=False)
         assert shown.status == "ok", shown.text()
         return eval(shown.text())
-
-
-def _manager() -> KernelManager:
-    manager = KernelManager(kernel_name="python3")
-    if manager.has_trait("transport_encryption"):  # since jupyter_client 8.10, which warns without it
-        manager.set_trait("transport_encryption", "auto")
-    return manager
 
 
 def _show(shown: Shown, kind: str, content: dict[str, Any]) -> None:
