@@ -1,7 +1,12 @@
-"""A notebook under test: cells with stable ids, run by `resumable-nb run` in a process of its own."""
+"""A notebook under test: cells with stable ids, run by `resumable-nb run` in a kernel of its own.
+
+The command itself runs in the test's process, as in `tests/cli`: to start another one takes as long as the run.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -9,9 +14,13 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import nbformat
+import pytest
 
+from resumable_nb.cli import main
+from resumable_nb.journal import lease
 from tests.support.model_server import ModelServer
 
 OPENING = '%load_ext resumable_nb\n%resumable open t --db t.duckdb --query "q"'
@@ -84,10 +93,9 @@ class Book:
         return path
 
     def run(self, *options: str, kill: str | None = None, thread: str = "t", **env: str) -> Ran:
-        """`resumable-nb run` in a fresh process; with `kill`, until that failpoint."""
+        """`resumable-nb run` with a fresh kernel; with `kill`, until that failpoint."""
         path, out = self.write(), self.folder / "out.ipynb"
-        command = [sys.executable, "-m", "resumable_nb", "run", str(path), "--thread", thread, "--db", "t.duckdb"]
-        command += ["--output", str(out), *options]
+        command = ["run", str(path), "--thread", thread, "--db", "t.duckdb", "--output", str(out), *options]
         if kill:
             env["RESUMABLE_NB_FAILPOINT"] = kill
             command += ["--max-restarts", "0"]
@@ -97,7 +105,7 @@ class Book:
 
     def command(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Another `resumable-nb` command, on the same store."""
-        return self._call([sys.executable, "-m", "resumable_nb", *arguments, "--db", "t.duckdb"], env)
+        return self._call([*arguments, "--db", "t.duckdb"], env)
 
     def sql(self, query: str, **env: str) -> list[dict[str, Any]]:
         """Rows of `resumable-nb sql`."""
@@ -106,19 +114,34 @@ class Book:
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return rows
 
-    def _call(self, command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | {
+    def process(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """`resumable-nb` in a process of its own."""
+        command = [sys.executable, "-m", "resumable_nb", *arguments]
+        environment = os.environ | self._environment(env)
+        return subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+
+    def _call(self, arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        if "TZ" in env:  # a process looks at it once
+            return self.process(*arguments, **env)
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, self._environment(env)),
+            contextlib.chdir(self.folder),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.raises(SystemExit) as ended,
+        ):
+            main(arguments)
+        lease._close_all()  # as at the end of a process
+        return subprocess.CompletedProcess(arguments, int(str(ended.value.code)), out.getvalue(), err.getvalue())
+
+    def _environment(self, env: dict[str, str]) -> dict[str, str]:
+        ours = {
             "OPENAI_BASE_URL": self.server.base_url,
             "OPENAI_API_KEY": "sk-test-SECRET",
             "RESUMABLE_NB_MODEL": "stub",
             "LEDGER": self.server.url,
         }
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=environment | self.env | env,
-            capture_output=True,
-            text=True,
-            timeout=110,
-            stdin=subprocess.DEVNULL,
-        )
+        return ours | self.env | env

@@ -30,23 +30,20 @@ def test_a_stop_while_waiting_for_a_rate_limit(book: Book) -> None:
         for cell_id, source, marker in (("s", sync, "Q1"), ("a", asynchronous, "Q2")):
             book.server.script({"marker": marker, "status": 429, "headers": {"Retry-After": "60"}, "times": 100})
             sent = running.send(source, cell_id)
-            deadline = time.monotonic() + 20
-            while not book.server.asked(marker) and time.monotonic() < deadline:
+            deadline = time.monotonic() + 120
+            while not book.server.asked(marker):
+                assert time.monotonic() < deadline
                 time.sleep(0.05)
-            time.sleep(0.5)
-            asked = book.server.asked(marker)
-            began = time.monotonic()
+            time.sleep(0.5)  # most often the answer is there then, and it waits; the promise holds at any moment
             running.interrupt()
-            shown = running.wait(sent)
-            assert time.monotonic() - began < 4, "the wait was not broken off"
+            shown = running.wait(sent, timeout_s=45)  # not the 60 s
             assert "KeyboardInterrupt" in shown or "CancelledError" in shown
-            time.sleep(1)
-            assert book.server.asked(marker) == asked
             assert f"entry {int(cell_id == 'a')}" in running.run(
                 "print('entry', len(thread.state.findings))", f"look {cell_id}"
             )
             done = "print(len(thread.sql(\"select 1 from llm_calls where phase = 'done'\")))"
             assert running.run(done, f"count {cell_id}").strip() == str(int(cell_id == "a"))
+            assert book.server.asked(marker) == 1
             book.server.reset()
             again = running.run(source, cell_id)
             assert "Error" not in again, again

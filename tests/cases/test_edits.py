@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cases.book import Book
 
 ASK = "from resumable_nb import ask\n"
@@ -62,44 +60,43 @@ def test_ordinary_cells_see_what_they_saw_before(book: Book) -> None:
     assert "seen 1 ['x', 'y']" in again.shown("plain")
 
 
-CHAT = """%%resumable s
+CHAT = """%%resumable NAME
 import openai, resumable_nb
-r = resumable_nb.OpenAI().chat.completions.create(
+NAME = resumable_nb.OpenAI().chat.completions.create(
     model="stub", temperature=0, seed=1, extra_body={"num_ctx": 2048},
     tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}],
     messages=[
         {"role": "system", "content": "be short"},
         {"role": "user", "content": "hello there"},
         {"role": "assistant", "content": "hi"},
-        {"role": "user", "content": "Q1 now"},
+        {"role": "user", "content": "QUESTION now"},
     ],
 ).choices[0].message.content"""
+DIFFERENCES = [
+    ('"num_ctx": 2048', '"num_ctx": 8192', "num_ctx 2048 → 8192"),
+    ("seed=1", "seed=2", "seed 1 → 2"),
+    ('"be short"', '"be long"', "messages[0].content 'be short' → 'be long'"),
+    ('"hello there"', '"hello you"', "messages[1].content 'hello there' → 'hello you'"),
+    ("temperature=0,", 'temperature=0, tool_choice="none",', "tool_choice is new: 'none'"),
+]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"num_ctx": 2048', '"num_ctx": 8192', "num_ctx 2048 → 8192"),
-        ("seed=1", "seed=2", "seed 1 → 2"),
-        ('"be short"', '"be long"', "messages[0].content 'be short' → 'be long'"),
-        ('"hello there"', '"hello you"', "messages[1].content 'hello there' → 'hello you'"),
-        ("temperature=0,", 'temperature=0, tool_choice="none",', "tool_choice is new: 'none'"),
-    ],
-)
-def test_one_small_difference_is_another_question(book: Book, old: str, new: str, said: str) -> None:
+def test_one_small_difference_is_another_question(book: Book) -> None:
     """B2: a request that differs in one place is asked anew, and the line names the place with both values."""
-    book.cells = {"s": CHAT, "end": "print(r)"}
+    chats = {f"s{n}": CHAT.replace("NAME", f"s{n}").replace("QUESTION", f"Q{n}") for n in range(len(DIFFERENCES))}
+    book.cells = {**chats, "end": f"print({', '.join(chats)})"}
     assert book.run().code == 0
     assert book.run().code == 0
-    assert book.server.asked() == 1
+    assert book.server.asked() == len(DIFFERENCES)
 
-    book.cells["s"] = CHAT.replace(old, new)
+    for name, (old, new, _) in zip(chats, DIFFERENCES, strict=True):
+        book.cells[name] = chats[name].replace(old, new)
     edited = book.run()
 
     assert edited.code == 0, edited.said
-    assert book.server.asked() == 2
-    assert "AQ1-2" in edited.shown("end")
-    assert said in edited.shown("s")
+    assert edited.shown("end").split() == [f"AQ{n}-2" for n in range(len(DIFFERENCES))]
+    for name, (_, _, said) in zip(chats, DIFFERENCES, strict=True):
+        assert said in edited.shown(name)
 
 
 def test_a_clock_in_the_prompt_is_reported(book: Book) -> None:
@@ -130,81 +127,90 @@ def test_a_clock_in_the_prompt_is_reported(book: Book) -> None:
 FRAME = "from pandas import DataFrame\nfrom math import nan\ndf = DataFrame({'x': [1, 2], 'n': [1.0, nan]})"
 
 
+CHANGES = [
+    "df = df[::-1].reset_index(drop=True)",
+    "df['x'] = df['x'].astype('int32')",
+    "df = df.rename(columns={'n': 'm'})",
+    "df.index.name = 'row'",
+    "df = df[['n', 'x']]",
+]
+
+
 def test_quiet_changes_of_a_frame_are_seen(book: Book) -> None:
     """B4: rows reversed, another dtype, name, index name or column order run the step; NaN is no change."""
-    step = "%%resumable s\nhit('body'); r = ask('Q1 ' + str(df.x.sum()))"
-    changes = [
-        "df = df[::-1].reset_index(drop=True)",
-        "df['x'] = df['x'].astype('int32')",
-        "df = df.rename(columns={'n': 'm'})",
-        "df.index.name = 'row'",
-        "df = df[['n', 'x']]",
-    ]
-    book.cells = {"imports": ASK, "frame": FRAME, "s": step}
+    frames = {f"df{n}": FRAME.replace("df", f"df{n}") for n in range(len(CHANGES))}
+    steps = {
+        f"s{n}": f"%%resumable s{n}\nhit('body {n}'); r{n} = ask('Q{n} ' + str(df{n}.x.sum()))"
+        for n in range(len(CHANGES))
+    }
+    book.cells = {"imports": ASK, **frames, **steps}
     assert book.run().code == 0
-    for count, change in enumerate(changes, 2):
-        book.cells["frame"] = f"{FRAME}\n{change}"
-        changed = book.run()
-        assert changed.code == 0, changed.said
-        assert book.server.hits("body") == count, change
-        assert "`df`" in changed.shown("s")
+    for n, change in enumerate(CHANGES):
+        book.cells[f"df{n}"] += "\n" + change.replace("df", f"df{n}")
+    changed = book.run()
     unchanged = book.run()
 
-    assert "restored" in unchanged.shown("s")
-    assert book.server.hits("body") == len(changes) + 1
-    assert book.server.asked() == 1
+    assert (changed.code, unchanged.code) == (0, 0), changed.said + unchanged.said
+    for n, change in enumerate(CHANGES):
+        assert book.server.hits(f"body {n}") == 2, change
+        assert f"`df{n}`" in changed.shown(f"s{n}")
+        assert "restored" in unchanged.shown(f"s{n}")
+    assert book.server.asked() == len(CHANGES)
 
 
 def test_the_helper_of_a_helper_and_a_module_count(book: Book) -> None:
     """B6: a constant two functions away, a helper's body and a module beside the notebook are inputs, by name."""
     (book.folder / "helpers.py").write_text("def tail():\n    return ' one'\n")
-    cells = {
+    for n in (1, 2):
+        book.cells |= {
+            f"limit{n}": f"LIMIT{n} = 3",
+            f"b{n}": f"def b{n}(s): return s[:LIMIT{n}]",
+            f"a{n}": f"def a{n}(s): return 'Q{n} ' + b{n}(s)",
+        }
+    book.cells |= {
         "imports": ASK,
-        "limit": "LIMIT = 3",
-        "b": "def b(s): return s[:LIMIT]",
-        "a": "def a(s): return 'Q1 ' + b(s)",
-        "s": "%%resumable s\nfrom helpers import tail\nhit('body'); r = ask(a('solar') + tail())",
+        "s1": "%%resumable s1\nhit('s1'); r1 = ask(a1('solar'))",
+        "s2": "%%resumable s2\nhit('s2'); r2 = ask(a2('solar'))",
+        "s3": "%%resumable s3\nfrom helpers import tail\nhit('s3'); r3 = ask('Q3' + tail())",
     }
-    book.cells = dict(cells)
     assert book.run().code == 0
-    for place, source, name in [("limit", "LIMIT = 4", "`LIMIT`"), ("b", "def b(s): return s[:LIMIT] + '!'", "`b`")]:
-        book.cells = cells | {place: source}
-        changed = book.run()
-        assert name in changed.shown("s"), changed.said
-    assert book.server.hits("body") == 3
-    book.cells = dict(cells)
+    book.cells |= {"limit1": "LIMIT1 = 4", "b2": "def b2(s): return s[:LIMIT2] + '!'"}
     (book.folder / "helpers.py").write_text("def tail():\n    return ' two'\n")
-    module = book.run()
+    changed = book.run()
 
-    assert module.code == 0, module.said
-    assert book.server.hits("body") == 4
-    assert "helpers" in module.shown("s")
+    assert changed.code == 0, changed.said
+    for step, name in (("s1", "`LIMIT1`"), ("s2", "`b2`"), ("s3", "helpers")):
+        assert book.server.hits(step) == 2
+        assert name in changed.shown(step)
+
+
+PAIRS = [
+    ("True", "1"),
+    ("True", "1.0"),
+    ("True", "'1'"),
+    ("0.0", "-0.0"),
+    ("(1, 2)", "[1, 2]"),
+    ("(-1, -1)", "(-2, -2)"),
+]
 
 
 def test_values_that_compare_equal_differ(book: Book) -> None:
     """B7: True, 1, 1.0 and "1"; 0.0 and -0.0; tuple and list; a lock beside them hides nothing."""
-    setup = (
-        "import threading\nlock = threading.Lock(); key = lambda r: r; flag = True; z = 0.0; p = (1, 2); t = (-1, -1)"
-    )
-    step = "%%resumable s\n(lock, key); hit('body'); r = ask(f'Q1 {flag!r} {z!r} {p!r} {t!r}')"
-    rounds = [
-        ("flag = True", "flag = 1", "flag"),
-        ("flag = True", "flag = 1.0", "flag"),
-        ("flag = True", "flag = '1'", "flag"),
-        ("z = 0.0", "z = -0.0", "z"),
-        ("p = (1, 2)", "p = [1, 2]", "p"),
-        ("t = (-1, -1)", "t = (-2, -2)", "t"),
-    ]
-    book.cells = {"imports": ASK, "setup": setup, "s": step}
+    values = {f"v{n}": f"v{n} = {old}" for n, (old, _) in enumerate(PAIRS)}
+    steps = {f"s{n}": f"%%resumable s{n}\n(lock, key); r{n} = ask(f'Q{n} {{v{n}!r}}')" for n in range(len(PAIRS))}
+    setup = "import threading\nlock = threading.Lock(); key = lambda r: r"
+    book.cells = {"imports": ASK, "setup": setup, **values, **steps}
     assert book.run().code == 0
-    for count, (old, new, name) in enumerate(rounds, 2):
-        book.cells["setup"] = setup.replace(old, new)
-        changed = book.run()
-        assert changed.code == 0, changed.said
-        assert book.server.asked() == count
-        assert f"`{name}`" in changed.shown("s")
-    book.cells["setup"] = setup
-    assert "restored" in book.run().shown("s")
+    book.cells |= {f"v{n}": f"v{n} = {new}" for n, (_, new) in enumerate(PAIRS)}
+    changed = book.run()
+    book.cells |= values
+    back = book.run()
+
+    assert (changed.code, back.code) == (0, 0), changed.said + back.said
+    for n, pair in enumerate(PAIRS):
+        assert book.server.asked(f"Q{n}") == 2, pair
+        assert f"`v{n}`" in changed.shown(f"s{n}")
+        assert "restored" in back.shown(f"s{n}")
 
 
 def test_restored_inputs_have_the_fingerprint_of_the_originals(book: Book) -> None:
@@ -222,10 +228,9 @@ def test_restored_inputs_have_the_fingerprint_of_the_originals(book: Book) -> No
         "three": "%%resumable three\nr3 = ask('Q2 ' + r)",
     }
     assert book.run(PYTHONHASHSEED="1", TZ="UTC").code == 0
-    for seed, zone in (("2", "Asia/Tokyo"), ("3", "UTC")):
-        again = book.run(PYTHONHASHSEED=seed, TZ=zone)
-        assert again.code == 0, again.said
-        assert all("restored" in again.shown(c) for c in ("one", "two", "three")), again.said
+    again = book.run(PYTHONHASHSEED="2", TZ="Asia/Tokyo")
 
+    assert again.code == 0, again.said
+    assert all("restored" in again.shown(c) for c in ("one", "two", "three")), again.said
     assert book.server.asked() == 2
     assert book.server.hits("two") == 1

@@ -24,7 +24,7 @@ def test_reading_along_and_a_holder(book: Book) -> None:
     def read() -> None:
         while not ended.is_set():
             if (book.folder / "t.duckdb").exists():
-                done = book.command("sql", "select count(*) as n from llm_calls", "--format", "csv")
+                done = book.process("sql", "select count(*) as n from llm_calls", "--format", "csv", "--db", "t.duckdb")
                 if done.returncode:
                     problems.append(done.stderr)
                 else:
@@ -63,10 +63,10 @@ def test_an_old_copy_put_back_is_refused(book: Book) -> None:
     with kernel(book.folder, env) as running:
         running.run(OPENING, "open")
         running.run("%%resumable one\nstate.update(findings=['1'])", "one")
-        time.sleep(2)
+        running.wait_until_let_go(store)
         old = store.read_bytes()
         running.run("%%resumable two\nstate.update(findings=['2'])", "two")
-        time.sleep(2)
+        running.wait_until_let_go(store)
         aside = book.folder / "aside"
         aside.write_bytes(old)
         os.replace(aside, store)

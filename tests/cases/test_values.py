@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cases.book import Book
 
 DESCRIBE = """def describe(v, depth=0):
@@ -75,22 +73,22 @@ everything = [d, nested, sets, numbers, raw]
 """
 
 
-@pytest.mark.parametrize("source", [TIMES, FRAMES, SCALARS], ids=["J1 times", "J2 frames", "J5 scalars"])
-def test_values_come_back_as_they_were(book: Book, source: str) -> None:
+def test_values_come_back_as_they_were(book: Book) -> None:
     """J1, J2, J5: type, dtype, zone, fold, unit, freq, names, key types and content are equal after a restart, for no request."""
-    book.cells = {
-        "imports": "from resumable_nb import ask\n" + DESCRIBE,
-        "s": f"%%resumable s\n{source}\nr = ask('Q1')",
-        "end": "print(describe(everything), describe(thread.state.findings))",
-    }
+    book.cells = {"imports": "from resumable_nb import ask\n" + DESCRIBE}
+    for n, source in enumerate((TIMES, FRAMES, SCALARS)):
+        book.cells[f"s{n}"] = f"%%resumable s{n}\n{source}\nr{n} = ask('Q{n}')"
+        book.cells[f"shown{n}"] = "print(describe(everything))"
+    book.cells["shown3"] = "print(describe(thread.state.findings))"
     first = book.run(TZ="UTC", PYTHONHASHSEED="1")
     assert first.code == 0, first.said
     again = book.run(TZ="Asia/Tokyo", PYTHONHASHSEED="2")
 
     assert again.code == 0, again.said
-    assert book.server.asked() == 1
-    assert "restored" in again.shown("s")
-    assert again.shown("end") == first.shown("end")
+    assert book.server.asked() == 3
+    assert all("restored" in again.shown(f"s{n}") for n in range(3))
+    for n in range(4):
+        assert again.shown(f"shown{n}") == first.shown(f"shown{n}")
     history = book.command("history", "--thread", "t")
     assert history.returncode == 0
     assert len(history.stdout) < 5000
