@@ -21,12 +21,21 @@ if TYPE_CHECKING:
 ANSWERED = ("done", "partial")
 BRANCH = '{"branch":'
 """How the data of an answer begins that a branch of `map` got."""
+UPDATES = "updates"
+"""What a call put into the state, in the data of an answer that a branch got."""
 KEPT = ("effect", "approval")  # of these, what is known stays when answers are retired
 CALLS = ("llm", "call", "effect", "approval", "resource")
 _IMAGES_KEPT = 64
 Owner = tuple[str, str]  # cell id and step name
 Question = tuple[str, str, int]  # kind, key, occurrence
 Answer = tuple[int, int]  # the row since which it counts, and its own
+
+
+def with_branch(name: str, data: str | None) -> str:
+    """The data of an answer, with the branch that got it. A list is what the call put into the state."""
+    if data in (None, "{}"):
+        return f'{BRANCH}"{name}"}}'
+    return f'{BRANCH}"{name}","{UPDATES}":{data}}}' if data.startswith("[") else f'{BRANCH}"{name}",{data[1:]}'
 
 
 class Fold:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from resumable_nb import randomness, values
 from resumable_nb.errors import Blocked, CallsInFlight, Paused, StateError, ValueNotStorable
-from resumable_nb.fold import ANSWERED, BRANCH
+from resumable_nb.fold import ANSWERED, with_branch
 from resumable_nb.journal import Row
 from resumable_nb.recorded import Account, Recorded
 from resumable_nb.state.model import AFTER_UPDATE, at_once
@@ -254,7 +254,7 @@ class Run(Scope):
     def _note_branch(self, row: Row) -> None:
         name = self._branch_of.get((row.kind, row.key or "", row.occurrence or 0))
         if name and row.phase in ANSWERED:
-            row.data = f'{BRANCH}"{name}"' + ("}" if row.data in (None, "{}") else f",{(row.data or '')[1:]}")
+            row.data = with_branch(name, row.data)
 
     def _follow(self, rows: list[Row]) -> None:
         for row in rows:

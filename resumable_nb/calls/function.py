@@ -17,6 +17,7 @@ from resumable_nb.calls.arguments import bound, digest_of, name_of, namespace_of
 from resumable_nb.calls.off_loop import off_loop
 from resumable_nb.errors import UsageError, ValueNotLoadable, ValueNotStorable
 from resumable_nb.fingerprint import fingerprint
+from resumable_nb.fold import UPDATES
 from resumable_nb.journal import Row
 from resumable_nb.resuming import before_live
 from resumable_nb.scope import Claim, Scope, scope
@@ -131,7 +132,9 @@ class FunctionCall:
         """What the recorded call put into the state, for who merges it."""
         answer = self._claim.answer
         assert answer is not None
-        updates: list[dict[str, Any]] = self._decoded(answer.data or "[]", {})
+        data = json.loads(answer.data or "[]")
+        text = json.dumps(data.get(UPDATES, []) if isinstance(data, dict) else data)
+        updates: list[dict[str, Any]] = self._decoded(text, {})
         return updates
 
     def run(self, work: Callable[[], Any]) -> Any:

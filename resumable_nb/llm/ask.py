@@ -137,7 +137,11 @@ async def aask(
     history: Sequence[dict[str, str]] = (),
     **options: Any,
 ) -> Any:
-    """`ask` for async code, as in `await asyncio.gather(*[aask(q) for q in questions])`. For all else see `ask`."""
+    """`ask` for async code, as in `await asyncio.gather(*[aask(q) for q in questions])`. For all else see `ask`.
+
+    Equal questions of several tasks get their recorded answers in the order in which they ask, and a run may have
+    another order: let each question name its item, or use `map`.
+    """
     asked = _async_client(embedded=models.wants_embedded(model)) if client is None else _checked(client)
     wish = Wish(
         prompt=prompt,

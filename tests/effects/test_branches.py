@@ -82,3 +82,45 @@ def test_answers_of_branches_that_are_gone_are_free_for_others(tmp_path: Path, b
 
     assert sorted(after.values()) == sorted(before.values())
     assert (tmp_path / "drawn").read_text() == "xx"
+
+
+NESTED = """
+import os, signal, sys
+import resumable_nb
+
+@resumable_nb.durable
+def inner(item):
+    with open("drawn", "a") as file:
+        file.write("x")
+    held[0].update(findings=[item])
+    return item * 2
+
+@resumable_nb.durable
+def quiet(item):
+    return -item
+
+def outer(item):
+    return resumable_nb.map(inner, [item, item + 1]) + resumable_nb.map(quiet, [item])
+
+def body(state):
+    held.append(state)
+    found = resumable_nb.map(outer, [10, 20])
+    if sys.argv[1:] == ["kill"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+held = []
+with resumable_nb.open("t", db="t.duckdb", say=lambda _: None) as thread:
+    print(thread.step("s", body), list(thread.state.findings))
+"""
+
+
+def test_what_branches_of_branches_put_into_the_state_is_put_there_again(tmp_path: Path) -> None:
+    """`map` inside a branch of `map`: results, and the state in the order of the items, come from the journal."""
+    command = [sys.executable, "-c", NESTED]
+    killed = subprocess.run([*command, "kill"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+
+    assert ended.stdout == "[[20, 22, -10], [40, 42, -20]] [10, 11, 20, 21]\n", ended.stderr
+    assert (tmp_path / "drawn").read_text() == "xxxx"
