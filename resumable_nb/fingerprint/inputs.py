@@ -77,10 +77,12 @@ def fingerprint(
 
 
 def _kind(value: object, code: Mapping[str, str]) -> Kind:
+    if "opaque" in code:
+        return "opaque"
     if isinstance(value, type):
         return "class"
     if isinstance(value, types.ModuleType):
         return "module"
     if isinstance(value, _FUNCTIONS):
         return "function"
-    return "opaque" if "opaque" in code else "value"
+    return "value"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ LIMIT = 100_000
 """Objects that are looked at for one name. A name with more counts as sharing: looking at it again costs time only."""
 _IMMUTABLE = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), range, slice, types.CodeType})
 _BUILTIN = frozenset({list, dict, tuple, set, frozenset, deque, types.FunctionType})
-_NOT_SHARED = (types.ModuleType, type, types.MethodDescriptorType, types.WrapperDescriptorType)
+_NOT_SHARED = (types.ModuleType, type, types.MethodDescriptorType, types.WrapperDescriptorType, *weakref.ProxyTypes)
 _KERNEL = frozenset({"comm", "ipykernel", "zmq"})
 """Libraries whose objects lead to the kernel and so to all names: a widget has its connection, that has the shell."""
 _CONSTANT = (

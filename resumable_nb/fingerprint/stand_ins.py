@@ -16,6 +16,7 @@ import re
 import sys
 import types
 import typing
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,8 @@ class StandIns:
 
     def _parts(self, value: Any) -> dict[str, str]:
         kind = type(value)
+        if kind in weakref.ProxyTypes:  # to look at one is to look at what it stands for, which may be gone
+            return self._opaque(value)
         if isinstance(value, type):
             return self._class(value)
         if isinstance(value, types.FunctionType):

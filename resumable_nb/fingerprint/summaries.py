@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -38,6 +39,8 @@ def cut(text: str, limit: int = LIMIT) -> str:
 
 def _short(value: Any, room: int) -> str:
     kind = type(value)
+    if kind in weakref.ProxyTypes:  # what it stands for may be gone
+        return f"{kind.__name__} object"
     if kind in _SHOWN_AS_IT_IS:
         return repr(value) if kind is not int or value.bit_length() < 512 else f"int of {value.bit_length()} bits"
     if kind is str:

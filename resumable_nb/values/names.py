@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -95,16 +96,27 @@ def reach(value: object) -> Iterator[object]:
         item = queue.popleft()
         yield item
         for part in _parts(item):
-            if id(part) not in seen and not isinstance(part, _NOT_FOLLOWED) and not _is_namespace(part):
+            if id(part) not in seen and not issubclass(type(part), _NOT_FOLLOWED) and not _is_namespace(part):
                 seen.add(id(part))
                 queue.append(part)
 
 
-_NOT_FOLLOWED = (str, int, float, bytes, type(None), type, types.ModuleType, types.CodeType)
+_NOT_FOLLOWED: tuple[type, ...] = (
+    str,
+    int,
+    float,
+    bytes,
+    type(None),
+    type,
+    types.ModuleType,
+    types.CodeType,
+    *weakref.ProxyTypes,
+)
+"""By their own type: what a weak proxy says that it is, it asks of a thing that may be gone."""
 
 
 def _parts(item: object) -> Iterator[object]:
-    if isinstance(item, types.FunctionType):  # its globals are the notebook, or a module
+    if type(item) is types.FunctionType:  # its globals are the notebook, or a module
         yield from item.__defaults__ or ()
         yield from (item.__kwdefaults__ or {}).values()
         yield from item.__closure__ or ()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
-from resumable_nb.fingerprint import shares
+from resumable_nb.fingerprint import shares, sharing
+from resumable_nb.values import encode_names
 from tests.fingerprint.notebooks import Notebook
 
 
@@ -106,3 +109,25 @@ def test_a_widget_shares_what_was_put_into_it():
 
     assert shares({"x"}, names) == {"y"}
     assert shares({"w"}, names) == {"z"}
+
+
+GONE = {
+    "itself": "x = weakref.proxy(t)",
+    "a field": "class H: pass\nx = H()\nx.p = weakref.proxy(t)",
+    "an item": "x = [1, weakref.proxy(t)]",
+    "one to be called": "def f(): pass\nx = {'k': weakref.proxy(f)}\ndel f",
+    "in a closure": "def m():\n    p = weakref.proxy(t)\n    return lambda: p\nx = m()",
+    "of a progress bar": "from tqdm.notebook import tqdm\nb = tqdm(range(2), display=False)\nx = b.container\ndel b",
+}
+
+
+@pytest.mark.parametrize("source", GONE.values(), ids=GONE)
+def test_a_weak_proxy_whose_thing_is_gone_is_looked_at(source):
+    """The box of a finished progress bar holds one: to ask such a proxy what it is raises ReferenceError."""
+    notebook = Notebook(f"import weakref\nclass A: pass\nt = A()\n{source}\ndel t\ny = []")
+    gc.collect()
+
+    assert shares({"x"}, notebook.names) == set()
+    assert sharing(notebook.names).shared() == set()
+    assert notebook.facts("x").storable
+    assert encode_names({"x": notebook.names["x"]}).failed

@@ -56,3 +56,18 @@ def test_a_step_that_runs_again_for_what_names_share_says_which(tmp_path: Path) 
 
         assert "`found` and `listed` hold one object now, and held none then: copy it for one of them" in new
         assert "`found` and `listed` held one object then, and hold none together now: make them share it again" in gone
+
+
+def test_a_finished_progress_bar_stops_no_cell(tmp_path: Path) -> None:
+    """Its box outlives it and holds a weak proxy to it; steps and other cells run all the same."""
+    cells = {
+        "open": OPEN,
+        "bar": "from tqdm.notebook import tqdm\nbox = tqdm(range(2)).container\nimport gc\ngone = gc.collect()",
+        "step": "%%resumable step\nboxes = [box]\nstate.update(findings=['x'])",
+    }
+    with screen(tmp_path, **cells) as nb:
+        assert [shown.status for shown in nb.run_all().values()] == ["ok"] * 3
+        threads = nb.execute("%resumable threads", "tool")
+
+        assert (threads.status, threads.error) == ("ok", "")
+        assert nb.value("list(state.findings)") == ["x"]
