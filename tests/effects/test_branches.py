@@ -92,7 +92,7 @@ import resumable_nb
 def inner(item):
     with open("drawn", "a") as file:
         file.write("x")
-    held[0].update(findings=[item])
+    state.update(findings=[item])
     return item * 2
 
 @resumable_nb.durable
@@ -102,14 +102,14 @@ def quiet(item):
 def outer(item):
     return resumable_nb.map(inner, [item, item + 1]) + resumable_nb.map(quiet, [item])
 
-def body(state):
-    held.append(state)
+def body(given):
+    global state
+    state = given
     found = resumable_nb.map(outer, [10, 20])
     if sys.argv[1:] == ["kill"]:
         os.kill(os.getpid(), signal.SIGKILL)
     return found
 
-held = []
 with resumable_nb.open("t", db="t.duckdb", say=lambda _: None) as thread:
     print(thread.step("s", body), list(thread.state.findings))
 """
