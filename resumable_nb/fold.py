@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.cells import STATE, Cell, Record
-from resumable_nb.errors import StoreDamaged, ThreadNotFound
+from resumable_nb.errors import StateError, StoreDamaged, ThreadNotFound
 from resumable_nb.gates import Gates
 from resumable_nb.journal import PRUNED
 from resumable_nb.receipts import Effects
@@ -401,7 +401,12 @@ class Fold:
 
     # ------------------------------------------------------------------ states
     def image(self, seq: int) -> Image:
-        """The state at a checkpoint (0: nothing yet), or after a row with progress."""
+        """The state at a checkpoint (0: nothing yet), or after a row with progress.
+
+        Raises:
+            ThreadNotFound: there is no such row.
+            StateError: what a row on the way changed cannot be read.
+        """
         path: list[int] = []
         while seq and seq not in self._images:
             path.append(seq)
@@ -412,7 +417,10 @@ class Fold:
         image = self._images[seq] if seq else Image.EMPTY
         for seq in reversed(path):
             changes = self._rows[seq].changes
-            image = image.apply(changes) if changes else image
+            try:
+                image = image.apply(changes) if changes else image
+            except StateError as error:
+                raise StateError(f"Row {seq}: {error}") from error
         if path:
             self._keep_image(path[0], image)
         return image

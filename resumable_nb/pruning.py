@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resumable_nb.errors import ThreadError, ThreadNotFound, UsageError
+from resumable_nb.errors import StateError, ThreadError, ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
 from resumable_nb.journal import PRUNED, Change, Edit, Freed, Row, Store
 from resumable_nb.terminal import counted, plain
@@ -259,7 +259,7 @@ def _planned(store: Store, thread_id: str, keep: int | None, cutoff: datetime | 
         f"{counted(doubts, 'effect')} in doubt",
     ]
     return Pruned(
-        Change(thread_id, fold.head, merging.edits(), cutoff),
+        Change(thread_id, fold.head, _edits(merging, thread_id), cutoff),
         Freed(),
         checkpoints=len(gone),
         left=len(merging.kept),
@@ -269,6 +269,18 @@ def _planned(store: Store, thread_id: str, keep: int | None, cutoff: datetime | 
         asked_anew=tuple(n for n in loses if n and (n not in standing or n in again)),
         stays=", ".join(part for part in kept if not part.startswith("0 ")) or "the newest state",
     )
+
+
+def _edits(merging: _Merging, thread_id: str) -> list[Edit]:
+    try:
+        return merging.edits()
+    except StateError as error:  # a thread of ours has none such, but an imported one may
+        raise ThreadError(
+            f"The checkpoints of thread {thread_id!r} cannot be merged, as a state cannot be built. {error}. Nothing "
+            "was changed. Prune the others by naming each with --thread. Of this one, answers can go "
+            "(--answers-before), or all of it (--drop); `resumable-nb fork SEQ NEW`, with a checkpoint before that "
+            "row, keeps what it was up to there"
+        ) from error
 
 
 class _Merging:

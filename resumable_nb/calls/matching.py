@@ -103,14 +103,14 @@ def question(
     )
 
 
-def read_json(body: bytes) -> Any:
+def read_json(body: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     """The value of a JSON text that the store can hold as such.
 
     Raises:
-        ValueError: It is no JSON (RFC 8259), not UTF-8, or nested more than `MAX_DEPTH` deep.
+        ValueError: It is no JSON (RFC 8259), not UTF-8, or nested more than `max_depth` deep.
     """
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(body) > MAX_DEPTH:
-        raise ValueError(f"JSON nested more than {MAX_DEPTH} deep")
+    if body.count(b"[") + body.count(b"{") > max_depth and _depth(body) > max_depth:
+        raise ValueError(f"JSON nested more than {max_depth} deep")
     return json.loads(body.decode("utf-8"), parse_constant=_refuse)
 
 

@@ -190,7 +190,8 @@ class Image:
         try:
             parts = _read(changes)
         except (ValueError, IndexError, RecursionError) as error:
-            raise StateError(f"Recorded changes of the state cannot be read ({error}): {changes[:80]!r}") from error
+            why = "they are nested too deeply" if isinstance(error, RecursionError) else error
+            raise StateError(f"Recorded changes of the state cannot be read ({why}): {changes[:80]!r}") from error
         forms = self._forms | parts.set
         for name, texts in parts.append.items():
             before = forms.get(name)

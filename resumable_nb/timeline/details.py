@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from resumable_nb.timeline.rows import DEEPEST, value_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -54,7 +56,8 @@ class Details:
         """What each of these changed in the state, by its number; of those that are too much together, the newest.
 
         Returns:
-            `changes` (number → `{"set": …, "append": …, "drop": …}`), and `left` (how many are not among them).
+            `changes` (number → `{"set": …, "append": …, "drop": …}`, or `{"unread": …}`: why it cannot be told), and
+            `left` (how many are not among them).
         """
         found: dict[str, Any] = {}
         for row in self._ask(_CHANGES, checkpoints, [self._thread_id]):
@@ -62,7 +65,7 @@ class Details:
             limit -= len(text)
             if limit < 0:
                 break
-            found[str(row["seq"])] = json.loads(text)
+            found[str(row["seq"])] = _changed(text, row["seq"], self._thread_id)
         return {"changes": found, "left": len(set(checkpoints)) - len(found)}
 
     def exchanges(self, runs: Sequence[int], *, limit: int = ANSWER_AT_MOST) -> Json:
@@ -89,6 +92,18 @@ class Details:
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+def _changed(text: str, seq: int, thread_id: str) -> Any:
+    try:
+        return value_of(text)
+    except ValueError:
+        name = thread_id.replace("'", "''")
+        query = f"SELECT changes FROM checkpoints WHERE thread_id = '{name}' AND seq = {seq}"  # noqa: S608 - is only told
+        return {
+            "unread": f"Checkpoint {seq} put something into the state that is nested more than {DEEPEST} levels deep, "
+            f'so neither its state nor a later one can be shown. As text: resumable-nb sql "{query}"'
+        }
+
+
 def _call(row: Json) -> Json:
     """One call as a person reads it: messages, settings, answer."""
     asked, response, size, why = (row.pop(name) for name in ("request", "response", "size", "why"))
@@ -105,9 +120,9 @@ def _call(row: Json) -> Json:
 
 
 def _value(text: str | None) -> Any:
-    """The value of a JSON text; a text that is none is itself."""
+    """The value of a JSON text; a text that is none, or is nested too deeply, is itself."""
     try:
-        return json.loads(text) if text else None
+        return value_of(text) if text else None
     except ValueError:
         return text
 

@@ -75,7 +75,7 @@ class Lanes:
         self.places: dict[int, int] = {}
         self.forked: Json | None = None
         self.prices: Mapping[str, Any] | None = None
-        self.too_deep: list[int] = []
+        self.unread: list[int] = []
         self._runs: dict[int, Json] = {}
         self._open: dict[int, Json] = {}
         self._gates: dict[int, Json] = {}
@@ -103,8 +103,8 @@ class Lanes:
         session = self.sessions.get(row.session_id)
         if session is not None:
             session["last"], session["to"] = max(session["last"], row.at), row.seq
-        if row.is_too_deep:
-            self.too_deep.append(row.seq)
+        if row.is_unread:
+            self.unread.append(row.seq)
         # what it completes may stand in another lane than it
         if row.ref_seq in self._lane_of:
             self._lane_of[row.ref_seq].touch()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb.journal import processes
 from resumable_nb.llm.prices import price
+from resumable_nb.timeline.rows import value_of
 
 if TYPE_CHECKING:
     from resumable_nb.journal import Store
@@ -62,13 +62,20 @@ def overview(store: Store) -> list[Json]:
 
 
 def _told(row: Json) -> Json:
-    opener, models, table = json.loads(row.pop("opener") or "{}"), row.pop("models") or [], row.pop("prices")
+    opener, models, table = _object(row.pop("opener")), row.pop("models") or [], _object(row.pop("prices"))
     alive = False if row.pop("closed") else processes.is_alive(opener)
     row["open"] = {True: "yes", False: "no", None: "unknown"}[alive]
     row["who"] = f"process {opener.get('pid', '?')} on {opener.get('host', '?')} ({opener.get('user', '?')})"
     running = row.pop("running")
     row["doubt"] += running if alive is False else 0  # started, and nobody is left who could know what became of it
-    prices = json.loads(table) if table else None
-    costs = [price(one["model"], one["input"], one["output"], prices) for one in models]
+    costs = [price(one["model"], one["input"], one["output"], table) for one in models]
     row["usd"] = None if None in costs else sum(cost for cost in costs if cost is not None)
     return row
+
+
+def _object(text: str | None) -> Json:
+    """Empty for none, and for what is nested too deeply: that comes from a file of a stranger."""
+    try:
+        return value_of(text or "{}") or {}
+    except ValueError:
+        return {}

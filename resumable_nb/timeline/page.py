@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+ROWS_AT_MOST = 20_000
+"""A file cannot ask for older rows."""
 DETAILS_AT_MOST = 8_000_000
 """Characters of changes and of what models saw, in one file."""
 _PAGE = """<!DOCTYPE html>
@@ -59,7 +61,7 @@ def page(store: Store, thread_id: str, *, limit: int = DETAILS_AT_MOST) -> str:
         thread_id: its name.
         limit: characters that states and contexts may take; what is left out is said in the page.
     """
-    drawn = picture(store, thread_id)
+    drawn = picture(store, thread_id, at_most=ROWS_AT_MOST)
     data = json.dumps({"picture": drawn, **_details(Details(store, thread_id), drawn, limit)}, ensure_ascii=False)
     css, code = f"\n{style()}", f"\n{script()}{_START}"
     sources = f"script-src {_hash(code)}; style-src {_hash(css)}"

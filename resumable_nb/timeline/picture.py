@@ -130,7 +130,7 @@ class _Telling:
             "forked": self._lanes.forked,
             "sessions": self._sessions,
             "marks": sorted(marks, key=lambda mark: mark["at"]),
-            "too_deep": self._lanes.too_deep[:10],
+            "unread": self._lanes.unread[:10],
             "rows": told,
             "earlier": _summed(told_earlier),
             "totals": self._totals([*told, *told_earlier], sum(mark["kind"] == "crash" for mark in marks)),

@@ -6,9 +6,10 @@ back, a thread dropped and made anew) shows in a checksum over all of them, whic
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from resumable_nb.calls.matching import read_json
 
 if TYPE_CHECKING:
     from resumable_nb.journal import Store
@@ -48,6 +49,20 @@ _OF_ALL = 3
 """Columns that say something of the thread, in each row."""
 
 
+DEEPEST = 500
+"""Levels that a JSON value may have to be told. No thread of ours has as many, but an imported one may have thousands,
+which neither Python nor a browser reads or writes."""
+
+
+def value_of(text: str) -> Any:
+    """The value of a JSON text of the journal.
+
+    Raises:
+        ValueError: it is none, or nested more than `DEEPEST` deep.
+    """
+    return read_json(text.encode(), max_depth=DEEPEST)
+
+
 @dataclass(slots=True)
 class Row:
     """One row of the journal."""
@@ -73,14 +88,16 @@ class Row:
     adds: list[str] | None
     text: str | None
     data: Json = field(init=False)
-    is_too_deep: bool = field(init=False, default=False)
+    is_unread: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.data, self.is_unread = {}, False
         try:
-            found = json.loads(self.text) if self.text else {}
-        except RecursionError:  # no thread of ours has that, but an imported one may
-            found, self.is_too_deep = {}, True
-        self.data = found if isinstance(found, dict) else {}
+            found = value_of(self.text) if self.text else {}
+        except ValueError:
+            self.is_unread = True
+        else:
+            self.data = found if isinstance(found, dict) else {}
 
 
 class Rows(NamedTuple):

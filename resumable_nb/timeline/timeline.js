@@ -1,6 +1,6 @@
 // Draws the timeline of a thread, and the list of all threads of a store: in a notebook (anywidget calls `render`) and
 // in a file (`mountPage`). What it draws comes from models and files: it becomes text nodes, never HTML.
-const ROW = 30, ROWS_SHOWN = 14, BESIDE = 6, GAP = 26, POLL_MS = 1500;
+const ROW = 30, ROWS_SHOWN = 14, BESIDE = 6, GAP = 26, POLL_MS = 1500, OLDER = 4000;
 
 // ---------------------------------------------------------------- small things
 function h(tag, attributes = {}, ...children) {
@@ -138,10 +138,10 @@ class Timeline {
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.scroller);
     // the canvas has no colours of its own: another theme draws it anew
-    this.theme = new MutationObserver(() => this.later());
+    this.theme = new MutationObserver(() => this.recolour());
     this.theme.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', 'data-jp-theme-name'] });
     this.scheme = matchMedia('(prefers-color-scheme: dark)');
-    this.onScheme = () => this.later();
+    this.onScheme = () => this.recolour();
     this.scheme.addEventListener('change', this.onScheme);
   }
 
@@ -178,12 +178,20 @@ class Timeline {
       this.byRun.set(run.seq + ':' + row.name, { row, run });
       if (run.checkpoint !== undefined) this.parents.set(run.checkpoint, run.parent);
     }));
-    this.most = Math.max(1, ...picture.rows.map(row => row.input + row.output));
-    this.mostMs = Math.max(1, ...picture.rows.map(row => row.ms));
+    this.most = picture.rows.reduce((most, row) => Math.max(most, row.input + row.output), 1);
+    this.mostMs = picture.rows.reduce((most, row) => Math.max(most, row.ms), 1);
     if (this.selected) this.selected = this.byRun.get(this.selected.run.seq + ':' + this.selected.row.name) || null;
+    const top = Math.floor(this.scroller.scrollTop / ROW), seen = this.rows && this.rows[top];
     this.drawHead();
     this.refilter();
+    this.keepInSight(seen, top);
     if (this.selected) this.drawDetail();
+  }
+
+  // Rows that come or go above those in sight do not move them.
+  keepInSight(seen, top) {
+    const now = seen ? this.rows.findIndex(row => row.name === seen.name && row.what === seen.what) : -1;
+    if (now >= 0) this.scroller.scrollTop += (now - top) * ROW;
   }
 
   // Nothing new: what runs or waits has gone on for longer.
@@ -215,6 +223,7 @@ class Timeline {
       t.waited_ms > 1000 && `${duration(t.waited_ms)} waiting for people`,
       (t.saved_calls || t.saved_ms > 1000) && `${[t.saved_calls && counted(t.saved_calls, 'call'), duration(t.saved_ms)].filter(Boolean).join(', ')} saved by skipping`,
       t.twice && `${counted(t.twice, 'call')} asked twice`,
+      p.unread.length && `not read, being nested too deeply: what row ${p.unread.join(', ')} says`,
       p.earlier && `not drawn: ${counted(p.earlier.count, 'earlier step')} with ${counted(p.earlier.calls, 'LLM call')}, until ${when(p.earlier.end)}`].filter(Boolean).join(' · ');
     const states = ['running', 'waiting', 'in doubt', 'failed', 'interrupted', 'lost'];
     const chips = states.map(state => [state, p.rows.filter(row => row.stands === state).length]).filter(([, count]) => count)
@@ -227,8 +236,19 @@ class Timeline {
     const focused = document.activeElement && this.head.contains(document.activeElement) && document.activeElement.type === 'search';
     this.head.replaceChildren(
       h('div', { class: 'rnb-title' }, this.source.back && h('button', { class: 'rnb-link', onclick: this.source.back }, '‹ threads'), h('h4', {}, p.thread), fork, open, h('span', { class: 'rnb-space' }), chips, search),
-      h('p', { class: 'rnb-quiet' }, spent, h('br'), more));
+      h('p', { class: 'rnb-quiet' }, spent, h('br'), more, this.olderNode()));
     if (focused) this.head.querySelector('input').focus();
+  }
+
+  olderNode() {
+    const { earlier, rows } = this.picture;
+    if (!earlier || !this.source.older) return '';
+    const count = Math.min(earlier.count, OLDER);
+    return [' ', h('button', { class: 'rnb-link', onclick: event => {
+      event.target.disabled = true;
+      event.target.textContent = 'older steps are drawn when the kernel is free …';
+      this.source.older(rows.length + OLDER);
+    } }, `draw ${count === earlier.count ? 'them' : `${number(count)} of them`} too`)];
   }
 
   // ------------------------------------------------------------ rows
@@ -379,21 +399,36 @@ class Timeline {
   // All rows side by side, however many: a bar for the tokens of each, or its time where nothing was asked.
   drawMap(first, end) {
     if (this.map.hidden) return;
-    const width = this.map.clientWidth || 600, ratio = window.devicePixelRatio || 1, height = 34, count = this.rows.length || 1;
-    this.map.width = width * ratio; this.map.height = height * ratio;
-    const g = this.map.getContext('2d'), colour = name => { this.map.style.color = `var(${name})`; return getComputedStyle(this.map).color; };
-    g.scale(ratio, ratio);
-    g.fillStyle = colour('--rnb-shade'); g.fillRect((width * first) / count, 0, Math.max((width * (end - first)) / count, 4), height);
+    const width = this.map.clientWidth || 600, ratio = window.devicePixelRatio || 1, height = this.map.height = 34 * ratio;
+    this.map.width = width * ratio;
+    const g = this.map.getContext('2d'), count = this.rows.length || 1;
+    const from = (this.map.width * first) / count, wide = Math.max((this.map.width * (end - first)) / count, 4 * ratio);
+    g.fillStyle = this.colour('--rnb-shade'); g.fillRect(from, 0, wide, height);
+    g.drawImage(this.bars(this.map.width, height, ratio), 0, 0);
+    g.strokeStyle = this.colour('--rnb-fg2'); g.lineWidth = ratio; g.strokeRect(from + ratio / 2, ratio / 2, wide - ratio, height - ratio);
+  }
+
+  // The bars change with the rows, not with what is in sight: scrolling draws them from a picture of them.
+  bars(width, height, ratio) {
+    const key = `${width} ${height}`;
+    if (this.barsOf && this.barsOf.rows === this.rows && this.barsOf.key === key) return this.barsOf.canvas;
+    const canvas = h('canvas', { width, height }), g = canvas.getContext('2d');
     const tokens = this.rows.some(row => row.input + row.output), most = tokens ? this.most : this.mostMs;
     const tone = { failed: '--rnb-bad', lost: '--rnb-bad', interrupted: '--rnb-bad', waiting: '--rnb-wait', 'in doubt': '--rnb-doubt', running: '--rnb-live' };
-    const w = Math.max(width / count, 1), order = this.rows.map((row, i) => [row, i]).sort(([a], [b]) => Boolean(tone[a.stands]) - Boolean(tone[b.stands]));
+    const colours = new Map(['--rnb-ran', ...Object.values(tone)].map(name => [name, this.colour(name)]));
+    const count = this.rows.length || 1, w = Math.max(width / count, ratio), order = this.rows.map((row, i) => [row, i]).sort(([a], [b]) => Boolean(tone[a.stands]) - Boolean(tone[b.stands]));
     for (const [row, i] of order) {
-      const size = 3 + (height - 8) * Math.sqrt(Math.min((tokens ? row.input + row.output : row.ms) / most, 1));
-      g.fillStyle = colour(tone[row.stands] || '--rnb-ran');
-      g.fillRect((width * i) / count, height - size, Math.max(w - (w > 3 ? 1 : 0), tone[row.stands] ? 2 : 1), size);
+      const size = (3 + 26 * Math.sqrt(Math.min((tokens ? row.input + row.output : row.ms) / most, 1))) * ratio;
+      g.fillStyle = colours.get(tone[row.stands] || '--rnb-ran');
+      g.fillRect((width * i) / count, height - size, Math.max(w - (w > 3 * ratio ? ratio : 0), (tone[row.stands] ? 2 : 1) * ratio), size);
     }
-    g.strokeStyle = colour('--rnb-fg2'); g.strokeRect((width * first) / count + 0.5, 0.5, Math.max((width * (end - first)) / count, 4) - 1, height - 1);
+    this.barsOf = { rows: this.rows, key, canvas };
+    return canvas;
   }
+
+  colour(name) { this.map.style.color = `var(${name})`; return getComputedStyle(this.map).color; }
+
+  recolour() { this.barsOf = null; this.later(); }
 
   onMap(event) {
     const box = this.map.getBoundingClientRect(), place = ((event.clientX - box.left) / box.width) * this.rows.length;
@@ -511,6 +546,8 @@ class Timeline {
       const found = await this.source.ask('changes', { checkpoints: missing });
       for (const [at, changes] of Object.entries(found.changes)) this.changes.set(Number(at), changes);
     }
+    const unread = chain.map(at => this.changes.get(at)).find(changes => changes && changes.unread);
+    if (unread) throw new Error(unread.unread);
     const left = chain.filter(at => !this.changes.has(at)).length;
     if (left) throw new Error(`${this.source.cut(left, 'checkpoint')} In Python: thread.state_at(${seq}).`);
     return chain.reverse().reduce((state, at) => fold(state, this.changes.get(at)), {});
@@ -625,7 +662,7 @@ const quoted = text => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceA
 // ---------------------------------------------------------------- in a notebook
 function render({ model, el }) {
   const asked = new Map();
-  let last = 0, view, timer, gone = false, busy = 0;
+  let last = 0, view, timer, gone = false, busy = 0, polling = false, hurried = false;
   const ask = (what, more = {}) => new Promise((resolve, reject) => {
     const id = ++last;
     asked.set(id, { resolve, reject });
@@ -642,6 +679,12 @@ function render({ model, el }) {
     ask: (what, more) => ask(what, { thread: view.picture.thread, ...more }),
     cut: (count, what) => `${counted(count, what)} more: too much to be shown at once.`,
     fork: (seq, name) => ask('fork', { thread: view.picture.thread, seq, name }),
+    // the next look asks for them: one question at a time, so that each answer is told from what is shown
+    older: rows => {
+      view.wanted = rows;
+      hurried = polling;
+      if (!polling) { clearTimeout(timer); poll(); }
+    },
     back: null
   };
   const say = text => { if (view) view.say(text); else el.replaceChildren(h('div', { class: 'rnb rnb-quiet' }, text)); };
@@ -668,12 +711,13 @@ function render({ model, el }) {
   // asked while nobody can see it.
   const poll = async () => {
     if (gone) return;
+    polling = true;
     if (view && el.isConnected && !document.hidden && el.getClientRects().length) {
       busy = setTimeout(() => el.classList.add('rnb-behind'), 4000);
       const shown = view;
       try {
         if (view instanceof Timeline) {
-          const news = await ask('news', { thread: view.picture.thread, version: view.picture.version });
+          const news = await ask('news', { thread: view.picture.thread, version: view.picture.version, rows: view.wanted });
           if (view === shown) news ? view.take(merged(view.picture, news)) : view.tick();
         } else {
           const news = await ask('news', { version: view.version });
@@ -683,7 +727,9 @@ function render({ model, el }) {
       clearTimeout(busy);
       el.classList.remove('rnb-behind');
     }
-    if (!gone) timer = setTimeout(poll, POLL_MS);
+    polling = false;
+    if (!gone) timer = setTimeout(poll, hurried ? 0 : POLL_MS);
+    hurried = false;
   };
   timer = setTimeout(poll, POLL_MS);
   return () => { gone = true; clearTimeout(timer); clearTimeout(busy); if (view) view.dispose(); model.off('msg:custom', answered); };

@@ -37,6 +37,11 @@ with resumable_nb.open("live", db=folder / "research.duckdb", query="q {EVIL}") 
     if until == "two":
         thread.step("two", two)
 """
+FEW = """
+import importlib, resumable_nb
+importlib.import_module("resumable_nb.timeline.picture").ROWS_AT_MOST = 1
+resumable_nb.threads("research.duckdb", "live")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +62,8 @@ def folder(jupyter: Lab, request: pytest.FixtureRequest) -> Path:
     folder.mkdir()
     assert work(folder, "one").wait(60) == 0
     cells = {"timeline": "import resumable_nb\nresumable_nb.threads('research.duckdb', 'live')"}
-    write(folder / "nb.ipynb", {**cells, "list": "resumable_nb.threads('research.duckdb')"})
+    cells["list"] = "resumable_nb.threads('research.duckdb')"
+    write(folder / "nb.ipynb", {**cells, "few": FEW})
     jupyter.open(f"{folder.name}/nb.ipynb")
     return folder
 
@@ -139,6 +145,22 @@ def test_the_list_opens_a_thread_and_two_checkpoints_are_compared(jupyter: Lab, 
 
     assert jupyter.page.evaluate("window.hit") is None
     assert cell.locator(".rnb img").count() == 0
+
+
+def test_older_steps_are_one_click_away(jupyter: Lab, folder: Path) -> None:
+    """Where only the newest steps are drawn, the head says how many are not; a click draws them above, and they stay."""
+    cell = run(jupyter, 2, ".rnb-step")
+    names = cell.locator(".rnb-step .rnb-name")
+    cell.locator(".rnb-head", has_text="not drawn: 1 earlier step").wait_for(timeout=60_000)
+    before = names.all_inner_texts()
+    cell.get_by_role("button", name="draw them too").click()
+    cell.locator(".rnb-step", has_text="start").wait_for(timeout=60_000)
+    assert work(folder, "one").wait(60) == 0
+    cell.locator(".rnb-head", has_text="2 sessions").wait_for(timeout=60_000)
+
+    assert [name.strip() for name in before] == [f"one {EVIL}"]
+    assert [name.strip() for name in names.all_inner_texts()] == ["start", f"one {EVIL}"]
+    assert "not drawn" not in cell.locator(".rnb-head").inner_text()
 
 
 def test_a_saved_notebook_shows_a_table_without_its_kernel(jupyter: Lab, folder: Path) -> None:

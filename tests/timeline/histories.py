@@ -47,7 +47,7 @@ class History:
 
     def _add(self, kind: str, phase: str = "", data: Any = None, **more: Any) -> Row:
         values: dict[str, Any] = dict.fromkeys(Row.__slots__) | {"input": 0, "output": 0} | more
-        for name in ("data", "is_too_deep"):
+        for name in ("data", "is_unread"):
             values.pop(name)
         seq = len(self.rows) + 1
         text = None if data is None else json.dumps(data)
