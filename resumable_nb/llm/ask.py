@@ -386,7 +386,8 @@ def in_one_line(name: str) -> Iterator[None]:
     except openai.APIError as error:
         told = one_line(str(error), _TOLD_CHARS).rstrip(".")
         notes = " ".join(getattr(error, "__notes__", ()))
-        show_as_one_line(error, f"{name} could not be asked: {told}. {notes or _KEPT}")
+        error.args = (f"{name} could not be asked: {told}. {notes or _KEPT}",)  # for who shows the message alone
+        show_as_one_line(error, str(error))
         raise
 
 

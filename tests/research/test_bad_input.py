@@ -160,5 +160,6 @@ def test_a_server_that_dies_in_the_middle_stops_the_step_and_run_all_goes_on(
 
     (line,) = caught.value._render_traceback_()  # type: ignore[attr-defined]  # what a notebook shows
     assert "gpt-5.4-mini could not be asked: Connection error. gpt-5.4-mini was asked 3 times. What was ans" in line
+    assert str(caught.value) in line
     assert report == expected
     assert [model.asked(form) for form in FORMS] == [0, 0, 2, 1]
