@@ -33,7 +33,7 @@ _TOO_LONG = re.compile(
     r"|exceed\w*[^.]{0,80}context (?:length|window|size)|context (?:length|window|size)[^.]{0,40}exceed"
     r"|greater than the context length|(?:prompt|input)\b[^.]{0,40} too long|reduce the length of the"
     r"|too large for model|token count[^.]{0,40} exceeds|exceeded model token limit|must have less than \d+ tokens"
-    r"|too many (?:input )?tokens",
+    r"|too many (?:input )?tokens|content\S{0,3} string too long",
     re.IGNORECASE,
 )
 _TOO_LARGE = re.compile(r"request too large", re.IGNORECASE)  # more tokens than may be sent in a minute

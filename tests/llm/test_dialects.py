@@ -41,6 +41,7 @@ NO_SCHEMA = {
 }
 TOO_LONG = {
     "OpenAI": (400, "This model's maximum context length is 4097 tokens. However, you requested 4120 tokens."),
+    "OpenAI, megabytes": (400, "Invalid 'messages[1].content': string too long. Expected a string with maximum length"),
     "vLLM": (400, "The prompt (total length 25938) is too long to fit into the model (context length 4096)."),
     "vLLM before": (400, "The decoder prompt (length 17772) is longer than the maximum model length of 16384."),
     "vLLM output": (

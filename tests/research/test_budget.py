@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import resumable_nb
-from resumable_nb import gates
+from resumable_nb import ask, gates
 from resumable_nb.errors import Paused
 from resumable_nb.llm.prices import price
 from resumable_nb.llm.usage import Usage
@@ -183,3 +183,22 @@ def test_an_estimate_ends_a_budget(model: ResearchModel, thread: Any):
     with pytest.raises(Paused, match="The budget is used up"):
         thread.step("all", lambda: research(TWO, sources=source, approve=False, budget=budget))
     assert model.asked() == 1
+
+
+def test_what_a_source_asks_a_model_counts(model: ResearchModel, thread: Any):
+    """A source of one's own may have a query put into other words, say: a question as any other."""
+
+    class InOtherWords:
+        def search(self, query: str, count: int) -> Any:
+            return Folder(str(ISLAND)).search(ask(query, context=False), count)
+
+        def fetch(self, ref: str) -> Any:
+            return Folder(str(ISLAND)).fetch(ref)
+
+    def plan(state: Any) -> None:
+        state.update(query=TWO)
+        planner(state, InOtherWords(), budget=Budget(calls=1))
+
+    with pytest.raises(Paused, match="on a plan"):
+        thread.step("plan", plan)
+    assert model.asked() == model.asked("Text") == 1
