@@ -22,20 +22,27 @@ if TYPE_CHECKING:
 _NO_TEXT = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
+_STEPS = """
+WITH asked AS (
+    SELECT step, phase = 'waiting' AS waits, phase IN ('approved', 'rejected') AS is_answered
+    FROM approvals WHERE thread_id = $1 AND step IS NOT NULL
+    UNION ALL SELECT step, phase = 'in doubt', phase IN ('done', 'not done')
+    FROM effects WHERE thread_id = $1 AND step IS NOT NULL)
+SELECT step,
+       CASE WHEN phase = 'waiting' AND step IN (SELECT step FROM asked WHERE is_answered)
+                 AND step NOT IN (SELECT step FROM asked WHERE waits) THEN 'decided' ELSE phase END AS phase,
+       last_checkpoint AS checkpoint, llm_calls, input_tokens, output_tokens, round(duration_ms / 1000, 1) AS seconds
+FROM steps WHERE thread_id = $1 ORDER BY first_at
+"""
+"""A step that stopped for a person stands so until it is run again; that the person has answered, only this tells."""
+
+
 @cli.command()
 @DB
 @click.option("--thread", metavar="ID", envvar="RESUMABLE_NB_THREAD", help="Show the steps of this thread.")
 def status(db: Path, thread: str | None) -> None:
     """Show the threads of a store, or the steps of one thread; and what waits for a person, with what answers it."""
-    if thread is None:
-        found = _threads(store_at(db))
-    else:
-        found = ask(
-            store_at(db),
-            "SELECT step, phase, last_checkpoint AS checkpoint, llm_calls, input_tokens, output_tokens, "
-            "round(duration_ms / 1000, 1) AS seconds FROM steps WHERE thread_id = ? ORDER BY first_at",
-            [thread_in(db, thread)],
-        )
+    found = _threads(store_at(db)) if thread is None else ask(store_at(db), _STEPS, [thread_in(db, thread)])
     click.echo(table(*found))
     for line in _waiting(db, thread):
         click.echo(line)

@@ -56,7 +56,7 @@ def status_panel(found: Summary, accounts: Sequence[str] = ()) -> Panel:
 
 def _step_row(step: StepSummary) -> list[object]:
     if step.stands != "done":
-        return [step.name, step.stands, None, None, step.answered or None, None, None]
+        return [step.name, step.stands_at, None, None, step.answered or None, None, None]
     spent = step.spent
     tokens = spent.input_tokens + spent.output_tokens
     return [step.name, step.stands, step.checkpoint, when(step.at), spent.calls, tokens, duration(spent.ms)]

@@ -28,6 +28,8 @@ class StepSummary:
         answered: calls whose answers are recorded.
         gained: what the state has from an unfinished run, such as `17 findings`.
         waits_for: the questions that a person has to answer before it goes on.
+        doubts: keys of its effects of which a person has to say what became of them.
+        decided: what was decided, where no run has seen it yet.
     """
 
     name: str
@@ -38,14 +40,27 @@ class StepSummary:
     answered: int = 0
     gained: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    decided: str = ""
+
+    @property
+    def stands_at(self) -> str:
+        """How it stands, in a word, for a table."""
+        return "waits" if self.waits_for or self.doubts else "decided" if self.decided else self.stands
 
     def __str__(self) -> str:
         if self.stands != "unfinished":
             return f"`{self.name}`, {self.stands}"
         if self.waits_for:
             return f"`{self.name}` waits for a decision: {' '.join('; '.join(self.waits_for).split())}"
+        if self.doubts:
+            keys = ", ".join(f"`{key}`" for key in self.doubts)
+            return f"`{self.name}` waits for your word: nobody knows whether {keys} happened"
+        if self.decided:
+            return f"`{self.name}` was {self.decided}. Run its cell again, or Run All, to go on."
         so_far = [f"{counted(self.answered, 'call')} answered", *self.gained]
-        return f"`{self.name}`, unfinished: {', '.join(so_far)} so far"
+        told = f"{', '.join(so_far)} so far" if self.answered or self.gained else "no call was answered yet"
+        return f"`{self.name}`, unfinished: {told}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +128,16 @@ def _step(thread: Thread, name: str) -> StepSummary:
         entry = fold.image(started.parent_seq or 0)
         gained = _lists(fold.image(progress[-1]), entry) if progress else []
         waits_for = tuple(gate.message for gate in fold.gates.waiting_of(step=name, cell_id=cell_id))
-        return StepSummary(name, "unfinished", answered=answered, gained=tuple(gained), waits_for=waits_for)
+        effects, decided = fold.effects.by_key.items(), fold.gates.decided_of(step=name, cell_id=cell_id)
+        return StepSummary(
+            name,
+            "unfinished",
+            answered=answered,
+            gained=tuple(gained),
+            waits_for=waits_for,
+            doubts=tuple(key for key, e in effects if e.standing == "in doubt" and e.started.step == name),
+            decided=str(decided.decision) if decided else "",
+        )
     record = fold.latest(cell_id)
     if record is None or record.cell.step != name or record.seq not in fold.chain_set or not fold.stands(record):
         return StepSummary(name, "not done", answered=answered)

@@ -56,6 +56,12 @@ def approvals(nb: Screen) -> list[tuple[Any, ...]]:
     return rows
 
 
+def status_of(nb: Screen, step: str) -> str:
+    """The line of a step in the table of `%resumable status`."""
+    shown = nb.execute("%resumable status").said
+    return f"{next(line for line in shown.splitlines() if line.startswith(step))} "
+
+
 def wait_for_panel(nb: Screen, msg_id: str, count: int = 1) -> None:
     """Until a request that was sent shows its panels: from then on the cell awaits."""
     while count:
@@ -78,7 +84,11 @@ def test_a_gated_step_waits_over_a_kill_and_runs_once_approved(nb: Screen) -> No
         assert "<b>it</b>" not in panels(shown["send"])[0]["text/html"]
         assert "Traceback" not in shown["send"].text()
     assert hits(nb) == 0
+    assert " waits " in status_of(nb, "send")
     assert nb.execute("%resumable approve send --comment fine").status == "ok"
+    assert " decided" in status_of(nb, "send")
+    nb.restart()
+    assert "`send` was approved by " in nb.run("open").said
     done = nb.run_all()
     again = nb.run_all()
     assert done["after"].text() == again["after"].text() == "after 1\n"

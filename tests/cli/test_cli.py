@@ -378,6 +378,12 @@ def test_doctor_rebuilds_a_store_with_foreign_code(tmp_path: Path) -> None:
         assert thread.state.findings == ["f"]
 
 
+def phase_of(step: str) -> str:
+    """How a step stands, in `status`."""
+    lines = said("status", "--thread", "t").splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(f"{step} "))
+
+
 def test_what_is_to_be_approved_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`status` has a block per gate and per effect in doubt, with the command that answers; `approve` says to what."""
     monkeypatch.chdir(tmp_path)
@@ -408,6 +414,8 @@ def test_what_is_to_be_approved_is_shown(tmp_path: Path, monkeypatch: pytest.Mon
     assert (
         "`close` with the key `close-7` in step `close` is in doubt: `resumable-nb settle close-7 --thread t" in status
     )
+    assert phase_of("send") == "waiting"
     assert "close(n=7)" in status
     assert '"to": "bob"' in said("approve", "send", "--payload", '{"to": "bob", "text": []}')
     assert "waits for a decision" not in said("status", "--thread", "t")
+    assert phase_of("send") == "decided"

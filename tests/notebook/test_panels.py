@@ -115,6 +115,28 @@ def test_the_resume_panel_says_where_the_work_stands() -> None:
         assert words in text
 
 
+@pytest.mark.parametrize(
+    ("step", "word", "told"),
+    [
+        (StepSummary("s", "unfinished"), "unfinished", "`s`, unfinished: no call was answered yet"),
+        (StepSummary("s", "unfinished", waits_for=("Go?",)), "waits", "`s` waits for a decision: Go?"),
+        (
+            StepSummary("s", "unfinished", doubts=("mail-1", "mail-2")),
+            "waits",
+            "`s` waits for your word: nobody knows whether `mail-1`, `mail-2` happened",
+        ),
+        (
+            StepSummary("s", "unfinished", decided="rejected by ann at noon: no"),
+            "decided",
+            "`s` was rejected by ann at noon: no. Run its cell again, or Run All, to go on.",
+        ),
+    ],
+)
+def test_an_unfinished_step_says_why(step: StepSummary, word: str, told: str) -> None:
+    """What a step has stopped for is told as it is: nothing came yet, a person is asked, or has answered."""
+    assert (step.stands_at, str(step)) == (word, told)
+
+
 def test_a_new_thread_says_so() -> None:
     """A thread without finished steps promises no savings."""
     text = panels.resume_panel(Summary("t", "t.duckdb", 1, MOMENT, "", (), ())).text()
