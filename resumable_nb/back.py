@@ -61,9 +61,15 @@ def find(thread: Thread, what: str, run: int | None = None) -> Target:
     runs = [row for row in made if row.step == what]
     if runs and (run is not None or not what.isdecimal()):
         return _run(what, runs, run)
+    if what in fold.step_names() and not runs:
+        raise ThreadNotFound(
+            f"`{what}` has never ended in thread {thread.thread_id!r}: there is nothing to go back to."
+        )
+    if what == NEWEST and not made:
+        raise ThreadNotFound(f"No step has ended yet in thread {thread.thread_id!r}: there is nothing to go back to.")
     if run is not None:
         raise no_step(fold, thread.thread_id, what)
-    if what == NEWEST and made:
+    if what == NEWEST:
         return Target(made[-1], f"{_label(made[-1])} (checkpoint {made[-1].seq})")
     if what == START and fold.root:
         return Target(_row(fold, fold.root), "the start of the thread")

@@ -340,9 +340,8 @@ class Commands:
                 new.append(Row(kind="outputs", ref_seq=ref, step=row.step, key=signature, response=row.response))
         if new:
             thread.append(*new)
-        self._extension.say(
-            [f"What {counted(len(new), 'step')} showed is trusted from now on; run their cells again to see it."]
-        )
+        told = f"What {counted(len(new), 'step')} showed is trusted from now on; run their cells again to see it."
+        self._extension.say([told if new else "There is nothing to trust: what steps of this thread showed is yours."])
 
     def sql(self, query: str) -> pd.DataFrame:
         """Ask the store."""

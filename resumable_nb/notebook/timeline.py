@@ -19,7 +19,7 @@ from resumable_nb.errors import ResumableError, StoreLocked, UsageError
 from resumable_nb.journal import Store
 from resumable_nb.notebook.outputs import OURS, WIDGET
 from resumable_nb.panel import Panel
-from resumable_nb.terminal import when
+from resumable_nb.terminal import counted, when
 from resumable_nb.timeline import Details, Drawing, overview
 from resumable_nb.timeline.page import script, style
 
@@ -198,11 +198,13 @@ def _widget_class() -> type:
 # ------------------------------------------------------------------------------------------ without widgets
 def _thread_as_text(store: Store, drawn: Json) -> Panel:
     total, rows = drawn["totals"], drawn["rows"][-ROWS_AS_TEXT:]
-    tokens = f"{total['input'] + total['output']:,} tokens"
-    spent = f"{total['calls']:,} LLM calls, {tokens}, {duration(total['ms'])} of work"
-    more = f"{total['sessions']:,} sessions, {total['crashes']:,} crashes, {total['waiting']:,} gates wait"
+    tokens = counted(total["input"] + total["output"], "token")
+    spent = f"{counted(total['calls'], 'LLM call')}, {tokens}, {duration(total['ms'])} of work"
+    more = (
+        f"{counted(total['sessions'], 'session')}, crashes: {total['crashes']:,}, waiting gates: {total['waiting']:,}"
+    )
     command = f"resumable-nb timeline --thread {shlex.quote(drawn['thread'])} --db {shlex.quote(str(store.path))}"
-    lines = [spent, f"{more}, {total['doubt']:,} effects in doubt", f"As a page that opens anywhere: `{command}`"]
+    lines = [spent, f"{more}, effects in doubt: {total['doubt']:,}", f"As a page that opens anywhere: `{command}`"]
     if len(drawn["rows"]) > len(rows):
         lines.append(f"the newest {len(rows)} of {total['steps']:,} steps:")
     columns = ("step", "stands", "runs", "LLM calls", "tokens", "cost", "time")

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import resumable_nb
+from resumable_nb.back import find
+from resumable_nb.errors import Paused, ThreadNotFound
 from tests.notebook.screen import OPEN, Screen, screen
 
 ASK = """from pathlib import Path
@@ -191,3 +194,17 @@ def test_a_cell_that_only_reads_the_state_need_not_run_again(tmp_path: Path) -> 
         assert "may change the state" not in nb.run("research").said
         assert findings(nb) == ["one!"]
         assert "restored" in nb.run("report").said
+
+
+def test_where_nothing_has_ended_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
+    """A thread without a finished step, and a step that never ended, are told as what they are."""
+
+    with resumable_nb.open("t", db=tmp_path / "t.duckdb") as thread:
+        with pytest.raises(ThreadNotFound, match="No step has ended yet in thread 't': there is nothing to go back to"):
+            find(thread, "newest")
+        with pytest.raises(Paused):
+            thread.step("look", lambda: resumable_nb.approve("Go on?"))
+        with pytest.raises(ThreadNotFound, match="`look` has never ended in thread 't'"):
+            find(thread, "look")
+        with pytest.raises(ThreadNotFound, match=r"There is no step `other` in thread 't'. Its steps: `look`"):
+            find(thread, "other")
