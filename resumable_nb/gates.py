@@ -197,9 +197,10 @@ class Gates:
         return [gate for gate in self.waiting() if _is_of(gate, step=step, cell_id=cell_id)]
 
     def decided_of(self, *, step: str | None, cell_id: str | None) -> Gate | None:
-        """The newest gate of one step or cell, if it is decided and no run has seen that yet."""
+        """The newest gate of one step or cell, if it was rejected, or approved and no run has seen that yet."""
         newest = next((g for g in reversed(self._by_seq.values()) if _is_of(g, step=step, cell_id=cell_id)), None)
-        return newest if newest and newest.decision and not newest.closed and not newest.seen else None
+        decision = newest.decision if newest and not newest.closed else None
+        return newest if newest and decision and not (decision.approved and newest.seen) else None
 
     def pick(self, name: str | None, seq: int | None = None) -> Gate:
         """The gate that a person means.

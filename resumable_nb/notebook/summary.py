@@ -12,6 +12,7 @@ from resumable_nb.cells import Cell, Spent
 from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
+    from resumable_nb.gates import Decision
     from resumable_nb.state import Image
     from resumable_nb.thread import Thread
 
@@ -29,7 +30,7 @@ class StepSummary:
         gained: what the state has from an unfinished run, such as `17 findings`.
         waits_for: the questions that a person has to answer before it goes on.
         doubts: keys of its effects of which a person has to say what became of them.
-        decided: what was decided, where no run has seen it yet.
+        decided: what was decided, by whom, and what comes of it; "" where nothing was, or a run has gone on from there.
     """
 
     name: str
@@ -57,7 +58,7 @@ class StepSummary:
             keys = ", ".join(f"`{key}`" for key in self.doubts)
             return f"`{self.name}` waits for your word: nobody knows whether {keys} happened"
         if self.decided:
-            return f"`{self.name}` was {self.decided}. Run its cell again, or Run All, to go on."
+            return f"`{self.name}` was {self.decided}"
         so_far = [f"{counted(self.answered, 'call')} answered", *self.gained]
         told = f"{', '.join(so_far)} so far" if self.answered or self.gained else "no call was answered yet"
         return f"`{self.name}`, unfinished: {told}"
@@ -136,13 +137,18 @@ def _step(thread: Thread, name: str) -> StepSummary:
             gained=tuple(gained),
             waits_for=waits_for,
             doubts=tuple(key for key, e in effects if e.standing == "in doubt" and e.started.step == name),
-            decided=str(decided.decision) if decided else "",
+            decided=_told(decided.decision) if decided and decided.decision else "",
         )
     record = fold.latest(cell_id)
     if record is None or record.cell.step != name or record.seq not in fold.chain_set or not fold.stands(record):
         return StepSummary(name, "not done", answered=answered)
     row = fold.row(record.seq)
     return StepSummary(name, "done", record.seq, row.ts if row else None, record.spent, answered)
+
+
+def _told(decision: Decision) -> str:
+    then = "Run its cell again, or Run All, to go on." if decision.approved else "When it is run, it stops and says so."
+    return f"{decision}. {then}"
 
 
 def _text(image: Image, name: str) -> str:

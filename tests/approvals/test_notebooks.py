@@ -108,6 +108,7 @@ def test_a_gated_step_asks_again_for_other_code_or_inputs(nb: Screen) -> None:
     nb.execute("%resumable reject send --comment 'not this'")
     rejected = nb.run_all()["send"]
     assert rejected.error.startswith("Rejected")
+    assert "`send` was rejected by " in nb.execute("%resumable status").said
     assert "not this" in rejected.error
     assert hits(nb) == 0
     nb.cells["n"] = "n = 1"

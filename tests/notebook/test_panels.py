@@ -126,9 +126,11 @@ def test_the_resume_panel_says_where_the_work_stands() -> None:
             "`s` waits for your word: nobody knows whether `mail-1`, `mail-2` happened",
         ),
         (
-            StepSummary("s", "unfinished", decided="rejected by ann at noon: no"),
+            StepSummary(
+                "s", "unfinished", decided="rejected by ann at noon: no. When it is run, it stops and says so."
+            ),
             "decided",
-            "`s` was rejected by ann at noon: no. Run its cell again, or Run All, to go on.",
+            "`s` was rejected by ann at noon: no. When it is run, it stops and says so.",
         ),
     ],
 )
