@@ -51,7 +51,7 @@ def _decide(step: str, db: Path, thread: str | None, gate: int | None, **decisio
     decided = decide(store_at(db), name, step, gate_seq=gate, **decision)
     for line in about(decided, store_at(db), name):
         click.echo(line)
-    then = "Run the notebook again to go on." if decision["approve"] else "Run again, and its step stops and says so."
+    then = "Run the notebook again to go on." if decision["approve"] else "Run again, and its step learns of it."
     click.echo(f"{decided} is {decided.decision}. {then}")
 
 

@@ -57,7 +57,8 @@ class Meter:
                 if self.spent[name] >= limit:
                     measure = _MEASURES.get(name)
                     told = measure.format(limit) if measure else counted(int(limit), name.removesuffix("s"))
-                    raise BudgetSpent(f"the budget of {told} is used up")
+                    share = f"the budget's share for it, {told}," if self._around else f"the budget of {told}"
+                    raise BudgetSpent(f"{share} is used up")
 
     def after(self, used: Usage) -> None:
         """Count an answer."""

@@ -212,6 +212,7 @@ def table(
     text: str,
     key: str | None = None,
     title: str | None = None,
+    link: str | None = None,
     name: str = "row",
     embed: str | None = None,
 ) -> Table:
@@ -222,6 +223,7 @@ def table(
         text: the column that is searched and quoted. Rows without text are left out.
         key: the column whose values name the rows; None: their numbers from 1 on.
         title: a column that helps the ranking.
+        link: a column with web addresses, or paths beside the notebook, to which citations lead.
         name: what the names of the documents begin with, such as the table's.
         embed: the name of an embedding model that ranks along with the words; see `ranking`.
 
@@ -229,15 +231,16 @@ def table(
         UsageError: There is no such column, or two rows have one key.
     """
     frame: pd.DataFrame = data if hasattr(data, "iloc") else data.df()
-    for column in (text, key, title):
+    for column in (text, key, title, link):
         if column is not None and column not in frame.columns:
             raise UsageError(f"The table has no column {column!r}. Its columns: {', '.join(map(str, frame.columns))}.")
     keys = list(frame[key]) if key is not None else list(range(1, len(frame) + 1))
     if len(set(keys)) < len(keys):
         raise UsageError(f"Two rows have the same {key!r}: a quotation could not say which one it is from.")
     titles = list(frame[title]) if title is not None else [""] * len(frame)
-    rows = zip(keys, titles, frame[text], strict=True)
-    documents = (Document(f"{name}: {k}", str(t), w) for k, t, w in rows if isinstance(w, str) and w.strip())
+    links = [to if isinstance(to, str) else "" for to in frame[link]] if link is not None else [""] * len(frame)
+    rows = zip(keys, titles, frame[text], links, strict=True)
+    documents = (Document(f"{name}: {k}", str(t), w, to) for k, t, w, to in rows if isinstance(w, str) and w.strip())
     texts = Texts.of(documents, embed=embed)
     _tables[texts.version, embed] = texts
     return Table(name, texts.version, embed)

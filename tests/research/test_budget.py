@@ -112,6 +112,7 @@ def test_over_budget_a_person_is_asked(approve: bool, model: ResearchModel, tmp_
 
     open_notes = [note for note in report.notes if "was not looked into to the end" in note]
     assert bool(open_notes) == bool(report.open_questions) == (not approve)
+    assert all("the budget's share for it, 0 tokens, is used up" in note for note in open_notes)
     assert ("tide-mill.md" in {f.source for f in report.findings}) == approve
 
 

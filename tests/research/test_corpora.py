@@ -176,6 +176,19 @@ def test_rows_of_a_table_are_documents(kind: str):
         table(pd.concat([frame, frame]), text="df", key="id")
 
 
+def test_rows_of_a_table_lead_to_where_a_column_says():
+    """Rows without an address have no link; another address is another version."""
+    frame = pd.DataFrame(
+        {"text": ["The mill closed in 1902.", "The bell is from Delft."], "at": ["https://a.example/1", None]}
+    )
+    papers = table(frame, text="text", link="at")
+
+    assert [papers.fetch(f"row: {number}").link for number in (1, 2)] == ["https://a.example/1", ""]
+    assert papers != table(frame.fillna("b.html"), text="text", link="at")
+    with pytest.raises(UsageError, match="no column 'url'"):
+        table(frame, text="text", link="url")
+
+
 class Broken:
     def search(self, query: str, count: int) -> list:
         raise TimeoutError("no answer after 20 s")
