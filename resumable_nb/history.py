@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb import comparison
-from resumable_nb.errors import ThreadNotFound
+from resumable_nb.errors import ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
 from resumable_nb.journal import Row
 from resumable_nb.panel import Panel
@@ -73,9 +74,9 @@ def find(fold: Fold, thread_id: str, moment: Moment, *, head: int = 0) -> int:
 
     Raises:
         ThreadNotFound: there is no such row or step, it has never ended, or what it left was pruned.
+        UsageError: it is neither a whole number nor a text.
     """
-    if isinstance(moment, str):
-        moment = _number(fold, thread_id, moment)
+    moment = _number(fold, thread_id, moment) if isinstance(moment, str) else _whole(moment)
     if moment < 0:
         if -moment > len(fold.chain):
             raise ThreadNotFound(
@@ -88,6 +89,16 @@ def find(fold: Fold, thread_id: str, moment: Moment, *, head: int = 0) -> int:
             "`resumable-nb history`."
         )
     return moment
+
+
+def _whole(moment: Any) -> int:
+    """The number of a row, which may come out of a DataFrame, where it can be 12.0."""
+    with suppress(TypeError, ValueError, OverflowError):
+        if int(moment) == moment:
+            return int(moment)
+    raise UsageError(
+        f"{moment!r} is no moment of a thread: give a row's number, a step's name, `{NEWEST}`, `{START}`, or -1, -2, …"
+    )
 
 
 def _number(fold: Fold, thread_id: str, words: str) -> int:

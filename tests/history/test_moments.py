@@ -11,7 +11,7 @@ import pytest
 
 import resumable_nb
 from resumable_nb import ResearchState, approve, durable, effect
-from resumable_nb.errors import MigrationFailed, Paused, ThreadNotFound
+from resumable_nb.errors import MigrationFailed, Paused, ThreadNotFound, UsageError
 from resumable_nb.thread import Thread
 
 ASKED: list[str] = []
@@ -98,6 +98,18 @@ def test_a_moment_that_never_was_is_told_what_there_is(db: Path, moment: int | s
     run(db, "t", plan)
     with opened(db) as thread, pytest.raises(ThreadNotFound, match=says):
         thread.state_at(moment)
+
+
+def test_what_is_no_moment_is_refused(db: Path) -> None:
+    """Half a row, or nothing, is no row; a number out of a DataFrame is one, whatever its type there."""
+    run(db, "t", plan)
+    with opened(db) as thread:
+        for moment in (None, 1.5, float("nan"), [3]):
+            with pytest.raises(UsageError, match="is no moment of a thread"):
+                thread.state_at(moment)  # type: ignore[arg-type]
+        newest = thread.fold.newest()
+        for row in (np.int64(newest), float(newest), np.float64(newest)):
+            assert thread.state_at(row) == thread.state  # type: ignore[arg-type]
 
 
 def test_forks_of_forks_are_whole(db: Path) -> None:
