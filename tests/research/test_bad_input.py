@@ -150,7 +150,7 @@ def test_a_server_that_dies_in_the_middle_stops_the_step_and_run_all_goes_on(
 
     expected = find("whole.duckdb")
     with ResearchModel() as dying:
-        dying.script({"marker": "Extracted", "die": True})
+        dying.script({"marker": "Extracted", "die": True, "times": 9})
         monkeypatch.setenv("OPENAI_BASE_URL", dying.base_url)
         with pytest.raises(openai.APIConnectionError) as caught:
             find("t.duckdb")
