@@ -63,13 +63,14 @@ def reporter(
     findings = merge(finding for finding in state.findings if isinstance(finding, Finding))
     checked = {number: _stands(finding, source) for number, finding in enumerate(findings)}
     standing = [finding for number, finding in enumerate(findings) if checked[number]]
+    gone_with_them = _questions_of(f for n, f in enumerate(findings) if not checked[n]) - _questions_of(standing)
     report = Report(question=state.query, findings=standing)
     report.links = {f.source: link for f in standing if (link := source.link(f))}
     with Watch("reporter") as watch:
         if standing:
             _answer(report, voice(model, meter, watch, writes=writes))
         watch.end(f"{counted(len(report.answer), 'statement')}, {counted(len(standing), 'finding')}")
-    _add_what_is_missing(report, state)
+    _add_what_is_missing(report, state, gone_with_them)
     verdicts = list(checked.values())
     if gone := verdicts.count(False):
         report.notes.append(f"Findings left out because their quotation is no longer in its source: {gone}.")
@@ -149,10 +150,16 @@ def _resting(stated: list[Stated], count: int) -> list[Statement]:
     return [Statement(text=text, findings=numbers) for text, numbers in known if numbers]
 
 
-def _add_what_is_missing(report: Report, state: ResearchState) -> None:
+def _questions_of(findings: Iterable[Finding]) -> set[str]:
+    return {question for one in findings for question in (one.question, *one.also_answers)}
+
+
+def _add_what_is_missing(report: Report, state: ResearchState, unanswered: set[str]) -> None:
+    """What the plan leaves open, and the sub-questions that were answered only by findings that are left out."""
     plan = questions_of(state)
     report.not_found = [one.question for one in plan if one.status == "not found"]
-    report.open_questions += [one.question for one in plan if one.status == "open"]
+    left = [one.question for one in plan if one.status == "open" or one.question in unanswered]
+    report.open_questions += [question for question in left if question not in report.open_questions]
     report.notes += [note for one in plan for note in one.notes]
     refused = sum(one.refused for one in plan)
     if refused:

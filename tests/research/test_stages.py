@@ -148,7 +148,7 @@ def test_a_credential_in_a_document_is_not_quoted(model: ResearchModel, thread: 
 
 
 def test_a_citation_is_checked_again_at_the_end(model: ResearchModel, tmp_path: Path):
-    """A finding whose document has changed since is left out of the report, which says so."""
+    """A finding whose document has changed since is left out of the report, which says so; its question is open."""
     note = tmp_path / "corpus" / "note.md"
     note.parent.mkdir()
     note.write_text("The lamp was electrified in 1926.\n")
@@ -159,7 +159,7 @@ def test_a_citation_is_checked_again_at_the_end(model: ResearchModel, tmp_path: 
         report = thread.step("report", lambda state: reporter(state, source))
 
     assert len(thread.state.findings) == 1
-    assert report.findings == report.answer == []
+    assert report.findings == report.answer == [] and report.open_questions == [LAMP]
     assert "Findings left out because their quotation is no longer in its source: 1." in report.notes
     assert "Nothing was found" in report.markdown
 
