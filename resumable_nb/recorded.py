@@ -38,7 +38,7 @@ class Account:
 class Recorded:
     """The recorded answers of a step, read a few at a time: a replay asks for them in about the order of their rows."""
 
-    AHEAD_BYTES = 1 << 20
+    AHEAD, AHEAD_BYTES = 512, 1 << 20
 
     def __init__(self, thread: Thread, cell: Cell) -> None:
         self._thread, self._cell = thread, cell
@@ -60,5 +60,6 @@ class Recorded:
         self._ahead = {row.seq: row for row in self._thread.session.read(seqs=few)}
         if seq not in self._ahead:
             self._ahead[seq] = self._thread.read(seq)
-        if sum(len(r.body or b"") + len(r.response or "") for r in self._ahead.values()) > self.AHEAD_BYTES:
-            self._count = 1  # large answers: one at a time
+        size = sum(len(r.body or b"") + len(r.response or "") for r in self._ahead.values())
+        # to read one, DuckDB unpacks up to 2,048 that were written before it
+        self._count = max(1, min(self.AHEAD, self.AHEAD_BYTES * len(self._ahead) // max(1, size)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from resumable_nb import failpoints, fingerprint, scope, values
-from resumable_nb.cells import STATE, Cell, Record
+from resumable_nb.cells import DIGEST_LENGTH, STATE, Cell, Record
 from resumable_nb.commit import checkpoint_row, failed_again, report, rows_to, state_facts, take_notices
 from resumable_nb.errors import Blocked, Paused, StepError, UsageError, main_error
 from resumable_nb.fingerprint import Code, Facts
@@ -172,7 +172,7 @@ class Script:
             facts = fingerprint.fingerprint(names[read], namespace=names)
             before[read] = facts
             todo += sorted(facts.reads)
-        code = Code(digest=own.digest, loads={}, writes=frozenset())
+        code = Code(digest=own.digest[:DIGEST_LENGTH], loads={}, writes=frozenset())
         return Cell(f"step {name}", name, "", known=code), before
 
     def _take_up(self, cell: Cell, found: Record, entry: int) -> Record:
