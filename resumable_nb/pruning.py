@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from resumable_nb.errors import StateError, ThreadError, ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
 from resumable_nb.journal import PRUNED, Change, Edit, Freed, Row, Store
+from resumable_nb.receipts import folded
 from resumable_nb.terminal import counted, plain
 
 if TYPE_CHECKING:
@@ -226,11 +227,13 @@ def _dropped(store: Store, thread_id: str, with_it: Sequence[str]) -> Pruned:
             "Settle them first with `resumable-nb settle`; where a process died, open the thread before. Nothing was "
             "changed"
         )
-    left = [name for name in store.family(thread_id) if name not in with_it]
     happened = [e for e in effects if e.standing == "happened"]
-    if left and happened:
+    keys = {e.started.key for e in happened}
+    lacking = {name: keys - _receipts(store, name) for name in store.family(thread_id) if name not in with_it}
+    if missed := set().union(*lacking.values()):
+        left = ", ".join(name for name, some in lacking.items() if some)
         raise ThreadError(
-            f"Thread {thread_id!r} has {counted(len(happened), 'receipt')} of effects that {', '.join(left)} must not "
+            f"Thread {thread_id!r} has {counted(len(missed), 'receipt')} of effects that {left} must not "
             "do again. Drop these too, or prune it with keep=1 and answers_before. Nothing was changed"
         )
     calls = counted(sum(r.kind == "llm" and r.phase in ("done", "partial") for r in rows), "LLM answer")
@@ -239,6 +242,12 @@ def _dropped(store: Store, thread_id: str, with_it: Sequence[str]) -> Pruned:
         parts.append(f"{counted(len(waiting), 'question')} that wait for a person")
     told = f"with {', '.join(parts)}: what it did outside would be done again by a thread of this name"
     return Pruned(Change(thread_id, fold.head, is_dropped=True), Freed(), stays=told)
+
+
+def _receipts(store: Store, thread_id: str) -> set[str | None]:
+    """Keys of the effects of which the thread itself knows that they happened."""
+    known = folded(store.visitor(thread_id).read(kinds=("effect",), bodies=False)).by_key
+    return {key for key, effect in known.items() if effect.standing == "happened"}
 
 
 # ------------------------------------------------------------------------------------------ inside a thread

@@ -196,8 +196,7 @@ def test_a_store_that_somebody_has_open_is_left_alone(db: Path) -> None:
 def test_a_whole_thread_goes_unless_forks_need_its_receipts(db: Path) -> None:
     """What a fork must not do again is not forgotten; both can go together, and the others stay whole."""
     with resumable_nb.open("t", db=db, say=victim.said.append) as t:
-        head = t.session.head
-    Store.open(db).fork("t", head, "f")
+        t.fork("s0", "f")
     victim.work(db, thread="u", steps=1)
     with pytest.raises(ThreadError, match="1 receipt of effects that f must not do again"):
         resumable_nb.prune(db, drop="t", yes=True)
@@ -207,6 +206,18 @@ def test_a_whole_thread_goes_unless_forks_need_its_receipts(db: Path) -> None:
     assert Store.open(db).threads() == ["u"]
     assert repair.examine(db).troubles == []
     victim.work(db, thread="u", steps=1)
+
+
+def test_a_fork_that_brought_no_receipts_of_its_own_can_go(db: Path) -> None:
+    """Nothing outside was done in it that its thread does not know of: dropped, it takes nothing along."""
+    with resumable_nb.open("t", db=db, say=victim.said.append) as t:
+        t.fork("newest", "f")
+        before = t.state.receipts
+    resumable_nb.prune(db, drop="f", yes=True)
+
+    assert Store.open(db).threads() == ["t"]
+    assert before
+    assert victim.work(db).receipts == before
 
 
 def test_a_fork_that_needs_a_pruned_state_is_refused(db: Path) -> None:
