@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -49,12 +48,12 @@ class Lab:
 
     def open(self, name: str) -> None:
         self.page.goto(f"http://127.0.0.1:{self._port}/lab/tree/{name}?token={self._token}&reset")
-        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.wait_ready()
 
     def wait_ready(self) -> None:
         """Until the notebook is open and its kernel takes cells."""
-        self.page.wait_for_function(_READY, timeout=90_000)
+        self.page.wait_for_function(_READY)
 
     def command(self, name: str, **args: Any) -> None:
         """Run a command of JupyterLab without waiting for its end: a cell may wait for a person."""
@@ -72,7 +71,7 @@ class Lab:
         """The first output of a cell that holds a text."""
         return self.cell(place).locator(".jp-OutputArea-output", has_text=text).first
 
-    def wait_for(self, place: int, text: str, *, timeout_s: float = 60) -> str:
+    def wait_for(self, place: int, text: str, *, timeout_s: float = 120) -> str:
         found = self.output(place, text)
         found.wait_for(timeout=timeout_s * 1000)
         return str(found.inner_text())
@@ -138,12 +137,13 @@ class Lab:
         self._wait_for_another(pid, kernel_id)
 
     def wait_until_new_kernel(self, pid: int) -> None:
-        """Until the server has started a kernel in place of a dead one, and the page has it."""
+        """Until the server has started a kernel in place of a dead one, and the page has it and says so."""
         self._wait_for_another(pid, self.kernel_id())
-        self.page.wait_for_function(_READY, timeout=60_000)
+        self.page.get_by_text("appears to have died").first.wait_for()  # until then it takes the dead one for idle
+        self.wait_ready()
 
     def _wait_for_another(self, pid: int, kernel_id: str) -> None:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             with contextlib.suppress(AssertionError):
                 if self.kernel_pid(kernel_id) != pid:
@@ -152,8 +152,9 @@ class Lab:
         raise AssertionError("the kernel did not come back")
 
     def dismiss_dialogs(self) -> None:
-        while self.page.locator(".jp-Dialog button.jp-mod-accept").count():
-            self.page.locator(".jp-Dialog button.jp-mod-accept").first.click()
+        while dialog := self.page.query_selector(".jp-Dialog"):
+            dialog.query_selector("button.jp-mod-accept").click()
+            self.page.wait_for_function("dialog => !dialog.isConnected", arg=dialog)
 
     def screenshot(self, name: str) -> Path:
         folder = Path(os.environ.get("SCREENSHOTS", self.root))
@@ -177,7 +178,7 @@ def lab(root: Path, env: dict[str, str]) -> Iterator[Lab]:
     quiet = {"fetchNews": "false", "checkForUpdates": False}
     (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
     _install_extension(root / "data")
-    port, token = _free_port(), secrets.token_hex(16)
+    token = secrets.token_hex(16)
     environment = os.environ | {
         "JUPYTERLAB_SETTINGS_DIR": str(root / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(root / "workspaces"),
@@ -186,16 +187,17 @@ def lab(root: Path, env: dict[str, str]) -> Iterator[Lab]:
         "JUPYTER_RUNTIME_DIR": str(root / "runtime"),
         "IPYTHONDIR": str(root / "ipython"),
     }
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--allow-root"]
-    command += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", "--expose-app-in-browser"]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--port=0", "--allow-root"]
+    command += [f"--IdentityProvider.token={token}", "--expose-app-in-browser"]
     command += [f"--ServerApp.root_dir={root / 'work'}", "--LabApp.collaborative=False"]
     with (root / "lab.log").open("w") as log:
         server = subprocess.Popen(command, env=environment | env, stdout=log, stderr=subprocess.STDOUT, cwd=root)
     try:
-        _wait_until_up(port, token, root / "lab.log")
+        port = _port_once_up(root, server)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=_FLAGS)
             page = browser.new_page(viewport={"width": 1280, "height": 1100})
+            page.set_default_timeout(120_000)
             yield Lab(root, page, port, token)
             browser.close()
     finally:
@@ -221,16 +223,13 @@ def _install_extension(data: Path) -> None:
         (data / "labextensions/resumable-nb").symlink_to(Path(resumable_nb.__file__).parent / "labextension")
 
 
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
-def _wait_until_up(port: int, token: str, log: Path) -> None:
-    for _ in range(240):
-        with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=2)
-            return
-        time.sleep(0.25)
-    raise AssertionError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
+def _port_once_up(root: Path, server: subprocess.Popen[bytes]) -> int:
+    """The port that the server has chosen, as soon as it answers there."""
+    deadline, told = time.monotonic() + 120, root / "runtime" / f"jpserver-{server.pid}.json"
+    while server.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError, ValueError):  # not there yet, half written, or nobody listens yet
+            at = json.loads(told.read_text())
+            urllib.request.urlopen(f"http://127.0.0.1:{at['port']}/api?token={at['token']}", timeout=30).close()
+            return int(at["port"])
+        time.sleep(0.1)
+    raise AssertionError(f"JupyterLab did not start:\n{(root / 'lab.log').read_text()[-2000:]}")

@@ -14,7 +14,7 @@ from resumable_nb.demo import _notebook
 from resumable_nb.journal import Store
 from tests.browser.lab import Lab, lab, write
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 
 CELLS = {
     "open": "%load_ext resumable_nb\n%resumable open gates",
@@ -71,7 +71,7 @@ def approvals(folder: Path, thread: str) -> list[tuple[Any, ...]]:
 def press(jupyter: Lab, place: int, name: str) -> None:
     """Reach a button by keyboard alone and press it."""
     button = jupyter.cell(place).get_by_role("button", name=name, exact=True)
-    button.wait_for(timeout=60_000)
+    button.wait_for()
     button.focus()
     jupyter.page.keyboard.press("Enter")
 
@@ -110,18 +110,18 @@ def test_decide_edit_kill_and_comment(jupyter: Lab) -> None:
     press(jupyter, PLAN, "Edit")
     edit_as_list(jupyter)
     press(jupyter, PLAN, "Approve the edited")
-    jupyter.cell(PLAN).get_by_text("approved after an edit by").wait_for(timeout=60_000)
+    jupyter.cell(PLAN).get_by_text("approved after an edit by").wait_for()
     assert jupyter.cell(PLAN).locator(".jp-OutputArea i").count() == 0  # what is asked is text
 
     jupyter.run_all()
     jupyter.wait_for(PLAN, "plan ['wasps', 'bees']")
-    jupyter.cell(SEND).get_by_role("button", name="Approve", exact=True).wait_for(timeout=60_000)
+    jupyter.cell(SEND).get_by_role("button", name="Approve", exact=True).wait_for()
     jupyter.kill_kernel()
     jupyter.dismiss_dialogs()
     jupyter.command("notebook:clear-all-cell-outputs")
     jupyter.run_all()
     comment = jupyter.cell(SEND).locator(".jp-OutputArea input[type=text]")
-    comment.wait_for(timeout=60_000)
+    comment.wait_for()
     comment.press_sequentially("looks good to me, 100 is fine", delay=40)
     jupyter.screenshot("gate-2-await.png")
     press(jupyter, SEND, "Approve")
@@ -145,8 +145,8 @@ def test_a_form_shows_what_is_wrong_and_a_no_stops(jupyter: Lab) -> None:
     kilometres = cell.get_by_title("km of item 2", exact=True)
     kilometres.fill("9000")
     press(jupyter, PLAN, "Approve the edited")
-    cell.get_by_role("alert").get_by_text("less than or equal to 3000").wait_for(timeout=60_000)
-    cell.get_by_text("Nothing was decided: see what is marked above.").wait_for(timeout=60_000)
+    cell.get_by_role("alert").get_by_text("less than or equal to 3000").wait_for()
+    cell.get_by_text("Nothing was decided: see what is marked above.").wait_for()
     jupyter.screenshot("form-1-wrong.png")
     assert kilometres.input_value() == "9000"
     assert cell.locator(".jp-OutputArea label", has_text="<u>key</u>").is_visible()
@@ -157,8 +157,9 @@ def test_a_form_shows_what_is_wrong_and_a_no_stops(jupyter: Lab) -> None:
     comment.fill("too far")
     comment.blur()
     press(jupyter, PLAN, "Reject")
-    cell.get_by_text("rejected by").wait_for(timeout=60_000)
+    cell.get_by_text("rejected by").wait_for()
     jupyter.screenshot("form-2-rejected.png")
+    jupyter.command("notebook:clear-all-cell-outputs")
     jupyter.run_all()
     assert "too far" in jupyter.wait_for(PLAN, "Rejected")
     jupyter.screenshot("form-3-stopped.png")
@@ -177,7 +178,7 @@ def test_the_notebook_of_effects_runs_in_the_browser(jupyter: Lab) -> None:
     jupyter.screenshot("tickets-1-plan.png")
     press(jupyter, place["plan"], "Approve the edited")
     died = jupyter.page.get_by_text("appears to have died")
-    died.wait_for(timeout=120_000)
+    died.wait_for()
     jupyter.screenshot("tickets-2-died.png")
     jupyter.dismiss_dialogs()
     jupyter.wait_ready()

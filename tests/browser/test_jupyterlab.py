@@ -10,7 +10,7 @@ from resumable_nb.journal import Store
 from tests.browser.lab import Lab, lab, write
 from tests.support.model_server import ModelServer
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 
 CELLS = {
     "open": '%load_ext resumable_nb\n%resumable open bees --query "Why do bees dance?"',

@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.lab import Lab, lab, write
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 
 NAMES = ["a b.md", "c#d 50%.txt", "x](y) [z].md"]
 SHOW = f"""from resumable_nb.research import Folder, Report
@@ -36,9 +36,7 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def opened(jupyter: Lab, path: str) -> None:
     """Wait until a document is open, then close it."""
     jupyter.page.wait_for_function(
-        "(path) => [...window.jupyterapp.shell.widgets('main')].some(w => w.context?.path === path)",
-        arg=path,
-        timeout=60_000,
+        "(path) => [...window.jupyterapp.shell.widgets('main')].some(w => w.context?.path === path)", arg=path
     )
     jupyter.page.evaluate(
         "(path) => [...window.jupyterapp.shell.widgets('main')].find(w => w.context?.path === path).close()", path
@@ -56,7 +54,7 @@ def test_a_click_on_a_citation_opens_the_file(jupyter: Lab) -> None:
 
     jupyter.command("docmanager:open", path="book/out/report.md", factory="Markdown Preview")
     preview = jupyter.page.locator(".jp-MarkdownViewer")
-    preview.locator("ol a", has_text=NAMES[0]).wait_for(timeout=60_000)
+    preview.locator("ol a", has_text=NAMES[0]).wait_for()
     jupyter.screenshot("report-saved.png")
     for name in NAMES:
         preview.locator("ol a", has_text=name).click()

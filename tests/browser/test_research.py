@@ -12,7 +12,7 @@ from tests.browser.lab import Lab, lab, write
 from tests.research.conftest import ISLAND
 from tests.support.research_model import ResearchModel
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 
 CELLS = {
     "open": (
@@ -65,6 +65,7 @@ def test_it_is_seen_killed_and_interrupted_and_goes_on(jupyter: Lab, model: Rese
     model.script(SLOW)
     jupyter.kill_kernel()
     jupyter.dismiss_dialogs()
+    jupyter.command("notebook:clear-all-cell-outputs")
     jupyter.run_all()
     jupyter.wait_for(FIND, "1 of 2 sub-questions")
     jupyter.wait_for(FIND, " writes ")
@@ -89,7 +90,7 @@ def test_it_is_seen_killed_and_interrupted_and_goes_on(jupyter: Lab, model: Rese
 def saved(jupyter: Lab) -> list[str]:
     """What the saved notebook shows below the cell, as text."""
     jupyter.command("docmanager:save")
-    jupyter.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty", timeout=60_000)
+    jupyter.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
     outputs = nbformat.read(jupyter.work / "island.ipynb", 4).cells[FIND].outputs
     assert len(str(outputs)) < 20_000
     return [output.get("data", {}).get("text/plain", "") for output in outputs]

@@ -10,7 +10,7 @@ import pytest
 from resumable_nb.journal import Store
 from tests.browser.lab import Lab, lab, write
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 
 CELLS = {
     "open": '%load_ext resumable_nb\n%resumable open desk --query "Which tickets can be closed?"',
@@ -40,19 +40,19 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def wait_until_old(jupyter: Lab, place: int) -> None:
     """The panel says so, and no button of it is left."""
     jupyter.wait_for(place, OLD)
-    assert jupyter.cell(place).locator(".jp-OutputArea button").count() == 0
+    jupyter.cell(place).locator(".jp-OutputArea button").first.wait_for(state="detached")
 
 
 def wait_for_panel(jupyter: Lab) -> None:
     button = jupyter.cell(CLOSE).get_by_role("button", name="It happened", exact=True)
-    button.wait_for(timeout=60_000)
+    button.wait_for()
     jupyter.wait_idle()
 
 
 def saved(jupyter: Lab) -> str:
     """What the saved notebook shows below its first cell."""
     jupyter.command("docmanager:save")
-    jupyter.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty", timeout=60_000)
+    jupyter.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
     cell = nbformat.read(jupyter.work / "desk.ipynb", 4).cells[OPEN]
     return " ".join(" ".join(o["data"]["text/plain"] for o in cell.outputs if "data" in o).split())
 
@@ -101,7 +101,7 @@ def test_killed_resumed_and_settled(jupyter: Lab) -> None:
     jupyter.page.keyboard.type("seen on the desk")
     jupyter.page.keyboard.press("Tab")
     jupyter.page.keyboard.press("Enter")  # the first button
-    jupyter.cell(CLOSE).get_by_text("It happened, as").wait_for(timeout=60_000)
+    jupyter.cell(CLOSE).get_by_text("It happened, as").wait_for()
     jupyter.wait_for(OPEN, "happened (as ")
     jupyter.screenshot("resume-4-settled.png")
     jupyter.run_all()

@@ -9,7 +9,7 @@ import pytest
 from tests.browser.lab import Lab, lab, write
 from tests.notebook.test_panels import HOSTILE
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 
 ASK = f"""%%resumable_sql
 SELECT i, '{HOSTILE.replace("'", "''")}' AS "<b>text</b>", '{{"a": [{{"b": 1}}]}}'::JSON AS json FROM range(30) r(i)"""
@@ -30,7 +30,7 @@ def test_a_table_in_jupyterlab(jupyter: Lab) -> None:
     jupyter.open("nb.ipynb")
     jupyter.run_all()
     cell = jupyter.cell(1)
-    cell.locator(".dt-container tbody td").first.wait_for(timeout=60_000)
+    cell.locator(".dt-container tbody td").first.wait_for()
 
     assert cell.locator(".dt-container tbody tr").count() == 10
     assert HOSTILE in cell.locator(".dt-container tbody td").nth(1).inner_text()
@@ -44,12 +44,12 @@ def test_a_table_in_jupyterlab(jupyter: Lab) -> None:
     cell.locator(".dt-info", has_text="1 entry").or_(cell.locator(".dt-info", has_text="1 of 1")).wait_for()
     jupyter.screenshot("table-light.png")
     jupyter.command("apputils:change-theme", theme="JupyterLab Dark")
-    jupyter.page.wait_for_selector("html.dark", state="attached", timeout=30_000)
+    jupyter.page.wait_for_selector("html.dark", state="attached")
     jupyter.page.wait_for_timeout(500)
     jupyter.screenshot("table-dark.png")
     jupyter.command("docmanager:save")
     jupyter.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
     jupyter.open("nb.ipynb")
-    cell.locator(".dt-container tbody td").first.wait_for(timeout=60_000)
+    cell.locator(".dt-container tbody td").first.wait_for()
 
     assert not spoken

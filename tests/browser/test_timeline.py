@@ -13,7 +13,7 @@ import pytest
 from resumable_nb.journal import Store
 from tests.browser.lab import Lab, lab, write
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.browser
 
 EVIL = "<img src=x onerror='window.hit=1'>"
 WORK = f"""
@@ -60,7 +60,7 @@ def folder(jupyter: Lab, request: pytest.FixtureRequest) -> Path:
     """A folder with a store of its own, in which step `one` is done, and a notebook open in JupyterLab."""
     folder = jupyter.work / request.node.name
     folder.mkdir()
-    assert work(folder, "one").wait(60) == 0
+    assert work(folder, "one").wait(200) == 0
     cells = {"timeline": "import resumable_nb\nresumable_nb.threads('research.duckdb', 'live')"}
     cells["list"] = "resumable_nb.threads('research.duckdb')"
     write(folder / "nb.ipynb", {**cells, "few": FEW})
@@ -71,7 +71,7 @@ def folder(jupyter: Lab, request: pytest.FixtureRequest) -> Path:
 def run(jupyter: Lab, place: int, inside: str) -> Any:
     jupyter.run_cell(place)
     cell = jupyter.cell(place)
-    cell.locator(inside).first.wait_for(timeout=60_000)
+    cell.locator(inside).first.wait_for()
     return cell
 
 
@@ -86,11 +86,11 @@ def test_it_follows_another_process_and_keeps_what_is_chosen(jupyter: Lab, folde
     other = work(folder, "two")
     try:
         two = cell.locator(".rnb-step", has_text="two")
-        two.locator(".rnb-how-running").wait_for(timeout=60_000)
-        cell.locator(".rnb-live").wait_for(timeout=60_000)
+        two.locator(".rnb-how-running").wait_for()
+        cell.locator(".rnb-live").wait_for()
         (folder / "go on").touch()
-        two.locator(".rnb-how-ran").wait_for(timeout=60_000)
-        assert other.wait(60) == 0
+        two.locator(".rnb-how-ran").wait_for()
+        assert other.wait(200) == 0
     finally:
         other.kill()
         other.wait()
@@ -105,12 +105,12 @@ def test_a_process_that_dies_is_seen_to_die(jupyter: Lab, folder: Path) -> None:
     cell = run(jupyter, 0, ".rnb-step")
     other = work(folder, "two")
     try:
-        cell.locator(".rnb-step", has_text="two").locator(".rnb-how-running").wait_for(timeout=60_000)
+        cell.locator(".rnb-step", has_text="two").locator(".rnb-how-running").wait_for()
     finally:
         other.kill()
         other.wait()
 
-    cell.locator(".rnb-step", has_text="two").locator(".rnb-how-lost").wait_for(timeout=60_000)
+    cell.locator(".rnb-step", has_text="two").locator(".rnb-how-lost").wait_for()
 
 
 def test_a_fork_is_made_by_a_click(jupyter: Lab, folder: Path) -> None:
@@ -122,12 +122,12 @@ def test_a_fork_is_made_by_a_click(jupyter: Lab, folder: Path) -> None:
     detail.get_by_label("Name of the new thread").fill("my copy")
     jupyter.page.keyboard.press("Enter")
     said = detail.locator(".rnb-said")
-    said.filter(has_text="%resumable open 'my copy'").wait_for(timeout=60_000)
+    said.filter(has_text="%resumable open 'my copy'").wait_for()
     store = Store.open(folder / "research.duckdb")
     threads = store.threads()
     store.close()
     detail.get_by_role("button", name="Fork", exact=True).click()
-    said.filter(has_text="already").wait_for(timeout=60_000)
+    said.filter(has_text="already").wait_for()
 
     assert threads == ["live", "my copy"]
 
@@ -139,9 +139,9 @@ def test_the_list_opens_a_thread_and_two_checkpoints_are_compared(jupyter: Lab, 
     cell.locator(".rnb-step", has_text="start").click()
     cell.get_by_role("button", name="Compare").click()
     cell.locator(".rnb-step", has_text="one").click()
-    cell.locator(".rnb-panel", has_text="findings +1").wait_for(timeout=60_000)
+    cell.locator(".rnb-panel", has_text="findings +1").wait_for()
     cell.get_by_role("button", name="threads").click()
-    cell.locator(".rnb-table").wait_for(timeout=60_000)
+    cell.locator(".rnb-table").wait_for()
 
     assert jupyter.page.evaluate("window.hit") is None
     assert cell.locator(".rnb img").count() == 0
