@@ -28,10 +28,3 @@ def server(_server: ModelServer) -> ModelServer:
 def book(tmp_path: Path, server: ModelServer) -> Book:
     """An empty notebook."""
     return Book(tmp_path, server)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A case is several whole runs of a notebook."""
-    for item in items:
-        if "/cases/" in str(item.path):
-            item.add_marker(pytest.mark.timeout(900))

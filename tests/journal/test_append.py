@@ -38,7 +38,7 @@ def as_dict(row: Row) -> dict[str, object]:
     return {column: getattr(row, column) for column in rows.COLUMNS}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(new=st.lists(ROWS, min_size=1, max_size=4))
 def test_rows_come_back_as_they_went_in(session: Session, new: list[Row]) -> None:
     """Every column of a row, JSON text byte for byte, is read as it was appended, and the row knows its place."""

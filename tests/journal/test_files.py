@@ -39,7 +39,7 @@ def test_every_file_is_for_its_user_only(path: Path, umask: int) -> None:
     """Store, log, lock and side file have mode 0600 under any umask, from the first moment that they are there."""
     before = os.umask(umask)
     try:
-        session = Store.open(path, idle_s=5).open_session("t", about={})
+        session = Store.open(path, idle_s=600).open_session("t", about={})
         session.append(Row(kind="notice"))
         found = {p.name: mode(p) for p in path.parent.iterdir()}
         assert os.umask(umask) == umask
@@ -53,7 +53,9 @@ def test_the_log_of_a_killed_process_is_for_its_user_only(path: Path) -> None:
     """A process that dies right after its first INSERT leaves no log that others can read."""
     Store.open(path)
     killed(
-        "Store.open(args[0]).open_session('t', about={})", path, env={"RESUMABLE_NB_FAILPOINT": "journal.append.after"}
+        "Store.open(args[0], idle_s=600).open_session('t', about={})",
+        path,
+        env={"RESUMABLE_NB_FAILPOINT": "journal.append.after"},
     )
 
     assert mode(beside(path, ".wal")) == 0o600
@@ -106,7 +108,11 @@ def test_the_storage_format_keeps_closing_cheap(path: Path) -> None:
 def test_a_log_without_its_store_stops_a_new_one(store: Store, session: Session) -> None:
     """If the store is gone but its newest rows are still there, no new one is made over them: a person decides."""
     path = store.path
-    killed("Store.open(args[0]).open_session('u', about={})", path, env={"RESUMABLE_NB_FAILPOINT": "open.after"})
+    killed(
+        "Store.open(args[0], idle_s=600).open_session('u', about={})",
+        path,
+        env={"RESUMABLE_NB_FAILPOINT": "open.after"},
+    )
     path.unlink()
     with pytest.raises(StoreDamaged, match=r"is gone, but .*\.wal.*mv "):
         Store.open(path)
@@ -307,7 +313,11 @@ def test_closing_over_a_replaced_file_leaves_its_log_alone(
 ) -> None:
     """If another store *with its log* is put in place while ours is open, our letting go does not delete that log."""
     other = tmp_path / "other.duckdb"
-    killed("Store.open(args[0]).open_session('u', about={})", other, env={"RESUMABLE_NB_FAILPOINT": "open.after"})
+    killed(
+        "Store.open(args[0], idle_s=600).open_session('u', about={})",
+        other,
+        env={"RESUMABLE_NB_FAILPOINT": "open.after"},
+    )
     session.append(Row(kind="notice"))
     log = beside(other, ".wal").read_bytes()
     os.replace(other, store.path)

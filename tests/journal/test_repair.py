@@ -30,7 +30,9 @@ def crashed(store: Store) -> Path:
     session.close()
     store.close()
     source = """
-session = Store.open(args[0]).open_session("t", about={})
+from resumable_nb.journal import lease
+lease.HOLD_S = 600  # so that the log is not merged on the way
+session = Store.open(args[0], idle_s=600).open_session("t", about={})
 for i in range(5):
     session.append(Row(kind="notice", name=str(i), data='{"text": "' + "x" * 300 + '"}'))
 os.kill(os.getpid(), signal.SIGKILL)

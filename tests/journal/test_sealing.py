@@ -19,7 +19,9 @@ from tests.support.sealed import KEY, OTHER_KEY, crypto
 
 TEXT = "what the model said in confidence"
 APPEND = """
-store = Store.open(args[0])
+from resumable_nb.journal import lease
+lease.HOLD_S = 600  # so that the log is not merged on the way
+store = Store.open(args[0], idle_s=600)
 session = store.open_session("t", about={}, take_over=True)
 say("open")
 for n in range(int(args[1])):
@@ -76,7 +78,7 @@ def rows_of(path: Path) -> list[Row]:
 
 def test_nothing_of_a_row_can_be_read_on_the_disk(path: Path) -> None:
     """Neither while it stands in the log nor when it is merged; with the key, it is all there."""
-    store = Store.open(path)
+    store = Store.open(path, idle_s=600)
     session = store.open_session("t", about={"notebook": TEXT})
     session.append(Row(kind="notice", name=TEXT, body=TEXT.encode()))
     in_log = files_of(path)

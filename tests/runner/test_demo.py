@@ -90,7 +90,6 @@ def test_nothing_is_written_over(tmp_path):
 
 
 @pytest.mark.model
-@pytest.mark.timeout(600)
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs the extra `local`")
 def test_the_embedded_model_does_it_offline(tmp_path):
     """Without a key and without a network, the small model answers every question in the form asked for."""

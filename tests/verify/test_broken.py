@@ -10,7 +10,7 @@ import pytest
 from tests.verify.books import failed, plug, verified, write
 
 ASKS = "%%resumable research\nfrom resumable_nb import ask\nfor n in range(1, 4):\n    state.update(findings=[ask(f'Q{n}?')])"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_a_sound_notebook_is_not_accused(tmp_path):

@@ -25,7 +25,7 @@ from tests.verify.books import failed, verified, write
 
 NOTEBOOKS = demo._notebook().parent
 EFFECTS = "02_effects_and_approvals.ipynb"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def command(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from tests.support.model_server import ModelServer
 from tests.verify.books import verified, write
 
 ASKS = "%%resumable research\nfrom resumable_nb import ask\nfor n in range(1, 4):\n    state.update(findings=[ask(f'Q{n}?')])"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def rows(db: Path, query: str) -> list[tuple[object, ...]]:
