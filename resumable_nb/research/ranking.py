@@ -12,7 +12,7 @@ from typing import Any
 from resumable_nb.terminal import one_line
 from resumable_nb.values.secrets import contains_secret
 
-_STOP_WORDS = """
+STOP_WORDS = """
 a after all also an and any are as at be been before but by can could do does for from had has have how if in into
 is it its may more most no not of on one or other our out see should so some such than that the their them then
 there these they this to too use used using was we were what when where which while who why will with would you your
@@ -82,7 +82,7 @@ class Ranking:
         import bm25s
 
         asked = _with_pairs(question)
-        words = bm25s.tokenize([asked], stopwords=_STOP_WORDS, return_ids=False, show_progress=False)[0]
+        words = bm25s.tokenize([asked], stopwords=STOP_WORDS, return_ids=False, show_progress=False)[0]
         known = [word for word in words if word in index.vocab_dict]
         if not known:
             return []
@@ -95,7 +95,7 @@ class Ranking:
 
         index = bm25s.BM25()
         texts = [_with_pairs(text) for text in self._texts]
-        index.index(bm25s.tokenize(texts, stopwords=_STOP_WORDS, show_progress=False), show_progress=False)
+        index.index(bm25s.tokenize(texts, stopwords=STOP_WORDS, show_progress=False), show_progress=False)
         return index
 
     def prepare(self) -> None:

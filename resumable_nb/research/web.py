@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.parse import quote
 
 from resumable_nb.errors import CallError
 from resumable_nb.research.findings import one_line
+from resumable_nb.research.ranking import STOP_WORDS
 from resumable_nb.research.reading import Unreadable, html_text, html_title
 from resumable_nb.research.sources import Document, Sentence, Texts
 
@@ -91,8 +93,10 @@ class ArXiv(_Web):
     url: str = "https://export.arxiv.org/api/query"
 
     def _documents(self, query: str, count: int) -> list[Document]:
-        words = " AND ".join(f'all:"{word}"' for word in query.replace('"', " ").split()[:12])
-        return self._entries({"search_query": words, "start": 0, "max_results": count})
+        words = list(dict.fromkeys(re.findall(r"\w+(?:-\w+)*", query)))
+        telling = [word for word in words if word.lower() not in STOP_WORDS] or words
+        asked = " OR ".join(f'all:"{word}"' for word in telling[:12])  # best first; no abstract has all of a question
+        return self._entries({"search_query": asked, "start": 0, "max_results": count})
 
     def _document(self, ref: str) -> Document:
         if not ref.startswith("arXiv:"):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -158,3 +159,12 @@ def test_no_finding_is_lost_because_its_source_was_fetched_before_the_crash(
     assert set(FOUND) <= {finding.quote for finding in report.findings}
     assert report.findings == thread.state.findings
     assert not [note for note in report.notes if "left out" in note]
+
+
+def test_arxiv_is_asked_for_any_of_the_words_that_tell(server: ModelServer):
+    """Of a question in words, which no abstract has all of; the best come first."""
+    server.script(answer("/arxiv", FEED, "application/atom+xml"))
+    ArXiv(url=f"{server.url}/arxiv").search('How do "bees", by a waggle-dance, tell a direction?')
+
+    (asked,) = parse_qs(urlsplit(server.last()["path"]).query)["search_query"]
+    assert asked == 'all:"bees" OR all:"waggle-dance" OR all:"tell" OR all:"direction"'
