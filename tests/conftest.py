@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,8 @@ _home = tempfile.TemporaryDirectory(prefix="resumable-nb-home-")
 os.environ["HOME"] = _home.name
 os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
 os.environ["NO_PROXY"] = "127.0.0.1,localhost"
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started by a shell with `&`: kernels would ignore it as well
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, however slow the machine is. To look for others: --hypothesis-profile=search
 _unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -35,7 +38,8 @@ settings.load_profile("fixed")
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail when a kernel or a server outlives the tests."""
-    left = [process for process in psutil.Process().children(recursive=True) if _is_left(process)]
+    _, going = psutil.wait_procs([p for p in psutil.Process().children(recursive=True) if _is_left(p)], timeout=30)
+    left = [process for process in going if _is_left(process)]
     for process in left:
         print(f"\nleft behind by the tests: {process}")
         process.kill()
