@@ -45,6 +45,10 @@ class _Told(NamedTuple):
     at_most: int | None = None
 
 
+def _told(drawing: Drawing, mark: object, at_most: int | None = None) -> _Told:
+    return _Told(drawing.tell(at_most=at_most) | {"reading": drawing.reading}, mark, drawing.stamp, at_most)
+
+
 class Desk:
     """Answers what views of the timeline ask about one store.
 
@@ -66,6 +70,7 @@ class Desk:
                 "picture": lambda asked: self.draw(str(asked["thread"])),
                 "news": self._news,
                 "threads": lambda _: self.list_threads(),
+                "parents": lambda asked: self._parents(str(asked["thread"])),
                 "changes": lambda asked: self._details(asked).changes(asked["checkpoints"]),
                 "exchanges": lambda asked: self._details(asked).exchanges(asked["runs"]),
                 "fork": lambda asked: self._fork(str(asked["thread"]), int(asked["seq"]), str(asked["name"])),
@@ -82,7 +87,7 @@ class Desk:
         mark = self._store.mark()
         drawing = self._drawing(thread_id)
         drawing.refresh()
-        return self._keep(thread_id, _Told(drawing.tell(), mark, drawing.stamp))
+        return self._keep(thread_id, _told(drawing, mark))
 
     def list_threads(self) -> Json:
         """All threads of the store."""
@@ -124,11 +129,16 @@ class Desk:
         if before is not None and not anyhow and (before.stamp, before.at_most) == (drawing.stamp, at_most):
             self._told[thread_id, version] = before._replace(mark=mark)  # somebody wrote, but nothing of this thread
             return None
-        now = self._keep(thread_id, _Told(drawing.tell(at_most=at_most), mark, drawing.stamp, at_most))
+        now = self._keep(thread_id, _told(drawing, mark, at_most))
         if before is None:
             return now
         places = {id(row): place for place, row in enumerate(before.value["rows"])}
         return now | {"rows": [places.get(id(row), row) for row in now["rows"]]}
+
+    def _parents(self, thread_id: str) -> Json:
+        drawing = self._drawing(thread_id)
+        drawing.refresh()
+        return {str(seq): parent for seq, parent in drawing.parents().items()}
 
     def _details(self, asked: Json) -> Details:
         return Details(self._store, str(asked["thread"]))

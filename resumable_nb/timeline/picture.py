@@ -8,6 +8,7 @@ long as somebody looks: it reads only rows that are new, and tells only the step
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ Json = dict[str, Any]
 ROWS_AT_MOST = 4000
 CALLS_AT_MOST = 6000
 CALLS_OF_RUN_AT_MOST = 40
+_READINGS = itertools.count(1)
 
 
 def picture(store: Store, thread_id: str, *, at_most: int | None = None) -> Json:
@@ -51,10 +53,14 @@ class Drawing:
     Args:
         store: where the thread is.
         thread_id: its name.
+
+    Attributes:
+        reading: another number each time that all rows were read: what was known of them may be no longer so.
     """
 
     def __init__(self, store: Store, thread_id: str) -> None:
         self._store, self._thread_id = store, thread_id
+        self.reading = 0
         self._known: tuple[Lanes, int, int | None] = Lanes(), 0, None
 
     @property
@@ -72,8 +78,10 @@ class Drawing:
         lanes, head, checksum = self._known
         found = rows.read(self._store, self._thread_id, after=head)
         if found.before != checksum:
-            lanes = Lanes()
+            lanes, head = Lanes(), 0
             found = rows.read(self._store, self._thread_id)
+        if not head:
+            self.reading = next(_READINGS)
         # a Ctrl-C that comes now leaves half of the rows taken: then the next look begins anew
         self._known = Lanes(), 0, None
         if found.head is None:
@@ -82,6 +90,10 @@ class Drawing:
         for row in found.fresh:
             lanes.take(row)
         self._known = lanes, found.head, found.whole
+
+    def parents(self) -> dict[int, int]:
+        """For each checkpoint of the last `refresh`, drawn or not, the one that it goes on from; 0: the beginning."""
+        return dict(self._known[0].parents)
 
     def tell(self, *, at_most: int | None = None, now: float | None = None) -> Json:
         """The picture as of the last `refresh`. Rows that are as they were told before are the same objects.

@@ -132,7 +132,7 @@ class Timeline {
   constructor(root, source) {
     this.source = source;
     this.active = 0; this.run = null; this.selected = null; this.tab = 'changes'; this.comparing = null; this.filter = ''; this.only = '';
-    this.changes = new Map(); this.calls = new Map();
+    this.changes = new Map(); this.earlier = {};
     this.build(root);
     this.take(source.picture);
     this.watch = new ResizeObserver(() => this.draw());
@@ -172,6 +172,7 @@ class Timeline {
 
   // ------------------------------------------------------------ data
   take(picture) {
+    if (this.picture && this.picture.reading !== picture.reading) this.forget();
     this.picture = picture;
     this.parents = new Map(); this.byRun = new Map();
     picture.rows.forEach(row => row.runs.forEach(run => {
@@ -187,6 +188,9 @@ class Timeline {
     this.keepInSight(seen, top);
     if (this.selected) this.drawDetail();
   }
+
+  // The rows of the thread have become others (it was pruned): what was asked of them may be no longer so.
+  forget() { this.changes.clear(); this.earlier = {}; this.drawn = ''; }
 
   // Rows that come or go above those in sight do not move them.
   keepInSight(seen, top) {
@@ -526,7 +530,7 @@ class Timeline {
     const { row, run } = this.selected, tab = this.tab, at = checkpointOf(run);
     if (tab !== 'runs') panel.replaceChildren(h('p', { class: 'rnb-quiet' }, '…'));
     const content = tab === 'runs' ? this.runsNode(row) : tab === 'seen' ? await this.seenNode(row, run)
-      : tab === 'compare' ? await this.compareNode(...this.between) : tab === 'state' ? stateNode(await this.stateAt(at)) : await this.compareNode(this.parents.get(at) ?? 0, at);
+      : tab === 'compare' ? await this.compareNode(...this.between) : tab === 'state' ? stateNode(await this.stateAt(at)) : await this.compareNode(this.parentOf(at) ?? 0, at);
     panel.replaceChildren(...[content].flat(3).filter(Boolean));
   }
 
@@ -537,8 +541,9 @@ class Timeline {
   // The state at a checkpoint: what it and those before it changed, put together.
   async stateAt(seq) {
     const chain = [];
-    for (let at = seq; at; at = this.parents.get(at)) {
-      if (!this.parents.has(at)) throw new Error(`Checkpoint ${at} is not among what is drawn here: it was pruned, or lies too far back. In Python: thread.state_at(${seq}).`);
+    for (let at = seq; at; at = this.parentOf(at)) {
+      if (this.parentOf(at) === undefined && this.source.parents && this.picture.earlier) this.earlier = await this.source.parents();
+      if (this.parentOf(at) === undefined) throw new Error(`Checkpoint ${at} is not among what is drawn here: it was pruned, or lies too far back. In Python: thread.state_at(${seq}).`);
       chain.push(at);
     }
     const missing = chain.filter(at => !this.changes.has(at));
@@ -552,6 +557,9 @@ class Timeline {
     if (left) throw new Error(`${this.source.cut(left, 'checkpoint')} In Python: thread.state_at(${seq}).`);
     return chain.reverse().reduce((state, at) => fold(state, this.changes.get(at)), {});
   }
+
+  // Of checkpoints that are not drawn, what the kernel said.
+  parentOf(at) { return this.parents.get(at) ?? this.earlier[at]; }
 
   async seenNode(row, run) {
     const until = run.of ?? run.checkpoint ?? Infinity;
@@ -677,6 +685,7 @@ function render({ model, el }) {
   model.on('msg:custom', answered);
   const source = {
     ask: (what, more) => ask(what, { thread: view.picture.thread, ...more }),
+    parents: () => ask('parents', { thread: view.picture.thread }),
     cut: (count, what) => `${counted(count, what)} more: too much to be shown at once.`,
     fork: (seq, name) => ask('fork', { thread: view.picture.thread, seq, name }),
     // the next look asks for them: one question at a time, so that each answer is told from what is shown

@@ -148,11 +148,16 @@ def test_the_list_opens_a_thread_and_two_checkpoints_are_compared(jupyter: Lab, 
 
 
 def test_older_steps_are_one_click_away(jupyter: Lab, folder: Path) -> None:
-    """Where only the newest steps are drawn, the head says how many are not; a click draws them above, and they stay."""
+    """Where only the newest steps are drawn, the head says how many are not; a click draws them above, and they stay.
+
+    What a step changed is shown before that too, though it rests on steps that are not drawn.
+    """
     cell = run(jupyter, 2, ".rnb-step")
     names = cell.locator(".rnb-step .rnb-name")
     cell.locator(".rnb-head", has_text="not drawn: 1 earlier step").wait_for(timeout=60_000)
     before = names.all_inner_texts()
+    cell.locator(".rnb-step", has_text="one").click()
+    cell.locator(".rnb-panel", has_text="findings +1").wait_for(timeout=60_000)
     cell.get_by_role("button", name="draw them too").click()
     cell.locator(".rnb-step", has_text="start").wait_for(timeout=60_000)
     assert work(folder, "one").wait(60) == 0

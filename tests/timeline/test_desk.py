@@ -81,6 +81,17 @@ def test_what_was_pruned_is_news(store: Store) -> None:
     news = desk.answer({"id": 1, "ask": "news", "thread": "t", "version": drawn["version"]})["value"]
 
     assert [row["stands"] for row in news["rows"]] == ["start", "pruned", "done"]
+    assert news["reading"] != drawn["reading"]
+
+
+def test_what_checkpoints_rest_on_is_told_of_all(store: Store) -> None:
+    """Also of those that are not drawn: the state at a step is put together from them."""
+    desk = Desk(store)
+    drawn = desk.draw("t")
+    chain = [run["checkpoint"] for row in drawn["rows"] for run in row["runs"]]
+    asked = desk.answer({"id": 1, "ask": "parents", "thread": "t"})["value"]
+
+    assert asked == dict(zip(map(str, chain), [0, *chain], strict=False))
 
 
 def test_a_version_that_is_forgotten_is_told_anew(store: Store) -> None:
