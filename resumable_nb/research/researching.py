@@ -233,6 +233,9 @@ def researcher(
         merged = merge([*known, *(finding for inquiry in inquiries for finding in inquiry.findings)])
         watch.end(findings=merged)
     new = [finding for finding in merged if (finding.source, finding.quote) not in before]
+    again = {(f.source, f.quote): f for f in merged if (f.source, f.quote) in before and f not in known}
+    if again:  # known already, and now it answers another sub-question, or is surer
+        state.findings = [again.get((f.source, f.quote), f) if isinstance(f, Finding) else f for f in state.findings]
     for inquiry in inquiries:  # the report may be written by another step, where no source fails
         inquiry.notes += source.failures
     results = {inquiry.asked.question: inquiry.result for inquiry in inquiries}

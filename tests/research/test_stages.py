@@ -329,6 +329,17 @@ def test_found_again_is_not_found_twice(model: ResearchModel, thread: Any):
     assert len({(f.source, f.quote) for f in thread.state.findings}) == total
 
 
+def test_what_an_earlier_step_found_answers_a_later_question_too(model: ResearchModel, thread: Any):
+    """Found again, it is told under the question that it answers now, as one finding."""
+    source, later = Folder(str(ISLAND)), "Why was the lamp electrified by the board?"
+    thread.step("one", lambda: research(LAMP, sources=source, approve=False))
+    report = thread.step("two", lambda: research(later, sources=source, approve=False))
+
+    assert {later in (f.question, *f.also_answers) for f in report.findings} == {True}
+    assert len({(f.source, f.quote) for f in report.findings}) == len(report.findings)
+    assert f"## {later}" in report.markdown
+
+
 def test_the_plan_can_be_approved_in_a_cell_of_its_own(model: ResearchModel, thread: Any):
     """`approve_plan` asks about the questions only."""
     with contextlib.suppress(Paused):
