@@ -269,7 +269,10 @@ class Back:
             )
         made = _made_by_running(self.fold)
         if made and made[-1].seq != self.target.row.seq:
-            lines.append(f"nothing is lost: `%resumable back {NEWEST}` goes forward again")
+            lines.append(
+                f"nothing is lost: `%resumable back {NEWEST}` goes forward again, and `%resumable back {made[-1].seq}` "
+                "also after something was run or skipped from here"
+            )
         return lines
 
     def _to_run(self) -> str:

@@ -60,7 +60,7 @@ HELP = """Durable steps, and threads of research.
     %resumable back STEP [--run N]
         go back to the state after the last run of STEP, or after its run N (STEP can also be a checkpoint's number, or
         `start`): the cells above count as they were then, the cells below are to be run again from there. What came
-        later is kept; `%resumable back newest` goes forward again
+        later is kept; `%resumable back newest` goes forward again, or the number of that checkpoint, which is said
     %resumable fresh NAME        retire the answers of a step: it runs and asks anew
     %resumable approve NAME [--comment TEXT] [--payload JSON|@FILE] [--gate ROW]
     %resumable reject NAME [--comment TEXT] [--gate ROW]
