@@ -47,7 +47,10 @@ def reporter(
     model: str | None = None,
     writes: bool | None = None,
 ) -> Report:
-    """A report from the findings of the state. A finding that its source does not hold any more is left out, and told.
+    """A report from what was found for the plan of the state. Where there is no plan, all findings are told.
+
+    Findings of other questions, which the thread keeps from earlier research, are only counted. A finding that its
+    source does not hold any more is left out, and told.
 
     A statement of the model that rests on no finding is left out, too. A model that cannot write chooses the finding
     that answers best, and the report says that there is no more to it.
@@ -60,7 +63,8 @@ def reporter(
         writes: whether the model can write; None: every one but the embedded one.
     """
     meter, source = metering(budget, model), as_one(sources)
-    findings = merge(finding for finding in state.findings if isinstance(finding, Finding))
+    known = merge(finding for finding in state.findings if isinstance(finding, Finding))
+    findings = _of_the_plan(known, [one.question for one in questions_of(state)])
     checked = {number: _stands(finding, source) for number, finding in enumerate(findings)}
     standing = [finding for number, finding in enumerate(findings) if checked[number]]
     gone_with_them = _questions_of(f for n, f in enumerate(findings) if not checked[n]) - _questions_of(standing)
@@ -71,6 +75,8 @@ def reporter(
             _answer(report, voice(model, meter, watch, writes=writes))
         watch.end(f"{counted(len(report.answer), 'statement')}, {counted(len(standing), 'finding')}")
     _add_what_is_missing(report, state, gone_with_them)
+    if others := len(known) - len(findings):
+        report.notes.append(f"Findings of other questions, which are kept in the thread and not told here: {others}.")
     verdicts = list(checked.values())
     if gone := verdicts.count(False):
         report.notes.append(f"Findings left out because their quotation is no longer in its source: {gone}.")
@@ -80,6 +86,14 @@ def reporter(
         )
     report.notes = list(dict.fromkeys([*report.notes, *source.problems, *meter.notes]))
     return report
+
+
+def _of_the_plan(findings: Iterable[Finding], plan: Sequence[str]) -> list[Finding]:
+    """Those that answer a question of the plan, as answers to its questions only; all where there is no plan."""
+    if not plan:
+        return list(findings)
+    answers = [(one, [q for q in (one.question, *one.also_answers) if q in plan]) for one in findings]
+    return [one.model_copy(update={"question": own[0], "also_answers": own[1:]}) for one, own in answers if own]
 
 
 def _stands(finding: Finding, source: Together) -> bool | None:

@@ -340,6 +340,36 @@ def test_what_an_earlier_step_found_answers_a_later_question_too(model: Research
     assert f"## {later}" in report.markdown
 
 
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_report_is_of_its_own_plan(writes: bool, model: ResearchModel, thread: Any):
+    """A second question in the thread is answered from what was found for it; the rest is only counted."""
+    source, mill = Folder(str(ISLAND)), "When did the tide mill close?"
+    first = thread.step("one", lambda: research(LAMP, sources=source, approve=False, writes=writes))
+    many = [first.findings[0].model_copy(update={"quote": f"Sentence {number}."}) for number in range(12)]
+    thread.step("more", lambda state: state.update(findings=many))
+    report = thread.step("two", lambda: research(mill, sources=source, approve=False, writes=writes))
+
+    own = {question.question for question in thread.state.plan}
+    assert report.findings and {q for f in report.findings for q in (f.question, *f.also_answers)} <= own
+    assert "tide-mill.md" in cited(report) and report.answer
+    assert f"## {LAMP}" not in report.markdown
+    others = len(thread.state.findings) - len(report.findings)
+    assert others >= 12
+    assert f"Findings of other questions, which are kept in the thread and not told here: {others}." in report.notes
+    assert not writes or "Sentence 1." not in model.last()["body"]["messages"][-1]["content"]
+
+
+def test_without_a_plan_all_findings_are_told(model: ResearchModel, thread: Any):
+    """Findings of one's own need no plan."""
+    own = Finding(
+        claim="c", quote="The lamp.", source="a", location="characters 0 to 9", question="q", confidence="low"
+    )
+    source = Texts.of([Document("a", "", "The lamp.")])
+    thread.step("find", lambda state: state.update(query=LAMP, findings=[own]))
+
+    assert thread.step("report", lambda state: reporter(state, source)).findings == [own]
+
+
 def test_the_plan_can_be_approved_in_a_cell_of_its_own(model: ResearchModel, thread: Any):
     """`approve_plan` asks about the questions only."""
     with contextlib.suppress(Paused):
