@@ -17,7 +17,7 @@ from resumable_nb import history, randomness, values
 from resumable_nb.cells import Spent
 from resumable_nb.errors import MigrationFailed, StateMismatch, ThreadNotFound, UsageError
 from resumable_nb.fold import Fold
-from resumable_nb.journal import QUERY_TIMEOUT_S, Row, Session, Store
+from resumable_nb.journal import QUERY_TIMEOUT_S, Row, Session, Store, statements
 from resumable_nb.resuming import Resume
 from resumable_nb.state import Image, Live, ResearchState, State
 from resumable_nb.state.model import end
@@ -242,11 +242,12 @@ class Thread:
         """Ask the store: one SELECT or EXPLAIN over the views; it cannot write, nor reach files or the network.
 
         Args:
-            query: the statement; `?` or `$name` stand for values.
+            query: the statement; `?` or `$name` stand for values, `$thread` for the name of this thread.
             params: the values, as a list or by name.
             timeout_s: seconds until it is broken off. Nobody can write to the store meanwhile.
         """
-        return self.store.query(query, params, timeout_s=timeout_s)
+        values = statements.with_thread(query, params, lambda: self.thread_id)
+        return self.store.query(query, values, timeout_s=timeout_s)
 
     def history(self) -> list[dict[str, Any]]:
         """The checkpoints, oldest first: seq, at, step, origin, in_lineage, and the fields that it changed."""

@@ -144,13 +144,22 @@ def timeline(db: Path, thread: str | None, output: Path | None) -> None:
 @cli.command()
 @click.argument("query")
 @DB
-@click.option("--thread", metavar="ID", hidden=True, help="Not used: the query names the thread.")
+@click.option(
+    "--thread",
+    metavar="ID",
+    envvar="RESUMABLE_NB_THREAD",
+    help="What $thread in the query stands for; not needed where the store holds one only.",
+)
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 @click.option("--wide", is_flag=True, help="Do not cut long values of a table.")
 def sql(query: str, db: Path, thread: str | None, form: str, *, wide: bool) -> None:
-    """Ask the store: QUERY is one SELECT or EXPLAIN over its views. It can neither write nor reach files."""
-    del thread
-    columns, rows = ask(store_at(db), query)
+    """Ask the store: QUERY is one SELECT or EXPLAIN over its views. It can neither write nor reach files.
+
+    $thread stands in it for the thread; put QUERY in single quotes, or the shell takes that for a variable of its own.
+    """
+    from resumable_nb.journal import statements
+
+    columns, rows = ask(store_at(db), query, statements.with_thread(query, None, lambda: thread_in(db, thread)))
     shown: dict[str, Callable[[], str]] = {
         "table": lambda: table(columns, rows, width=None if wide else 60),
         "csv": lambda: _csv(columns, rows),

@@ -13,6 +13,7 @@ from resumable_nb.errors import ThreadNotFound, UsageError
 
 if TYPE_CHECKING:
     from resumable_nb.journal import Store
+    from resumable_nb.journal.statements import Parameters
 
 Rows = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
@@ -45,7 +46,7 @@ def store_at(db: Path) -> Store:
     return Store.open(db, create=False)
 
 
-def ask(store: Store, query: str, parameters: Sequence[Any] | None = None) -> Rows:
+def ask(store: Store, query: str, parameters: Parameters = None) -> Rows:
     """The names of the columns, and the rows, as DuckDB gives them."""
     found: Rows = store.rows(query, parameters)
     return found

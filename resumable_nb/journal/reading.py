@@ -19,12 +19,12 @@ from resumable_nb.errors import QueryRefused, StoreUntrusted
 from resumable_nb.journal import files, schema, sealing, statements, troubles, trust, witness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     import pandas as pd
 
-    Parameters = Sequence[object] | Mapping[str, object] | None
+    from resumable_nb.journal.statements import Parameters
 
 T = TypeVar("T")
 CONFIG = {**sealing.CONFIG, "memory_limit": "1GB", "python_enable_replacements": False}

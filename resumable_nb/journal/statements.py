@@ -18,7 +18,9 @@ import duckdb
 from resumable_nb.errors import QueryRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    Parameters = Sequence[object] | Mapping[str, object] | None
 
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\s*(?:ANALYZE\b|\([^)]*\))?", re.IGNORECASE | re.DOTALL)
 _OURS = ("state_at", "in_flight", "llm_exchange")
@@ -67,6 +69,24 @@ def check(con: duckdb.DuckDBPyConnection, sql: str) -> None:
         )
     for node in _nodes(_parsed(con, select)):
         _check_node(node)
+
+
+def with_thread(sql: str, params: Parameters, thread: Callable[[], str]) -> Parameters:
+    """The values of a query, with the thread for `$thread` where it names that and nobody gave a value for it.
+
+    DuckDB takes no value that a query does not name, and it alone knows what is a name: `'$thread'` is a text.
+    """
+    if "$" not in sql or (params and not isinstance(params, dict)):
+        return params  # DuckDB takes no values by place and by name at once
+    with duckdb.connect() as con:
+        try:
+            named = {name.lower() for statement in con.extract_statements(sql) for name in statement.named_parameters}
+        except duckdb.Error:  # said when it is asked
+            return params
+    given: dict[str, object] = params if isinstance(params, dict) else {}
+    if "thread" not in named or any(name.lower() == "thread" for name in given):
+        return params
+    return {**given, "thread": thread()}
 
 
 def _parsed(con: duckdb.DuckDBPyConnection, select: str) -> object:

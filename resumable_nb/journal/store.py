@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from resumable_nb.journal.reading import Parameters
     from resumable_nb.journal.rewriting import Change, Freed
+    from resumable_nb.journal.statements import Parameters
 
 QUERY_TIMEOUT_S = 20.0
 """Less than the time that a writer waits, because nobody can write while a query runs."""

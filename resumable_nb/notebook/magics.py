@@ -74,10 +74,10 @@ HELP = """Durable steps, and threads of research.
 SQL_HELP = """Ask the store of the open thread: one SELECT or EXPLAIN over its views (threads, steps, llm_calls, ...).
 
     %%resumable_sql [VARIABLE]
-    SELECT ...
+    SELECT ... WHERE thread_id = $thread
 
-Gives a DataFrame, and binds VARIABLE to it if one is named. A notebook shows it as a table to sort, search and page
-through, if `itables` is installed; a click on a cell shows its whole text.
+`$thread` is the thread that is open. Gives a DataFrame, and binds VARIABLE to it if one is named. A notebook shows it
+as a table to sort, search and page through, if `itables` is installed; a click on a cell shows its whole text.
 """
 USAGES = {
     "open": "%resumable open THREAD [--db PATH] [--query TEXT] [--state NAME] [--continue] [--take-over]",

@@ -155,6 +155,20 @@ def test_text_from_a_model_cannot_command_the_terminal(store, form):
         assert json.loads(text) == [{"quote": TRICK}]
 
 
+def test_sql_knows_the_thread(store, monkeypatch):
+    """`$thread` is the thread of `--thread` or the environment, or the only one; elsewhere nobody asks for one."""
+    query = "SELECT $thread AS it, max(seq) AS newest FROM journal WHERE thread_id = $thread"
+    assert "bees" in said("sql", query)
+    said("fork", "3", "wasps")
+
+    assert "wasps" in said("sql", query, "--thread", "wasps")
+    assert "holds wasps, bees: give one with --thread" in refused("sql", query, code=2)
+    assert "There is no thread 'ants' in" in refused("sql", query, "--thread", "ants")
+    assert "$thread" in said("sql", "SELECT '$thread' AS it")
+    monkeypatch.setenv("RESUMABLE_NB_THREAD", "wasps")
+    assert "wasps" in said("sql", query)
+
+
 def test_long_values_of_a_table_are_cut_unless_asked(store):
     """A table stays readable; `--wide` shows all."""
     query = f"SELECT '{'x' * 200}' AS long"

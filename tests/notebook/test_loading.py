@@ -45,6 +45,7 @@ def test_loading_imports_neither_journal_nor_state(session):
         ("%resumable status", "no thread is open"),
         ("%resumable?", "Make this cell a step"),
         ("%%resumable_sql\nSELECT 1", "no thread is open"),
+        ("%%resumable_sql\nSELECT $thread", "no thread is open"),
         ("%%resumable_sql class\nSELECT 1", "'class' is no name to bind"),
         ("%%resumable_sql thread\nSELECT 1", "'thread' is no name to bind"),
         ("%%resumable a\nx = 1", "No thread is open: this step has no journal"),

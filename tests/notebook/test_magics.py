@@ -82,6 +82,14 @@ def test_sql_gives_a_frame(shared: Screen) -> None:
     assert "one" in shown.text()
 
 
+@pytest.mark.parametrize("ask", ["%%resumable_sql\n", "%resumable sql "])
+def test_sql_knows_the_open_thread(shared: Screen, ask: str) -> None:
+    """`$thread` in a query is the thread that is open."""
+    shown = shared.execute(f"{ask}select 'it is ' || $thread as told from threads where thread_id = $thread", "t4")
+
+    assert f"it is {shared.value('thread.thread_id')}" in shown.text()
+
+
 @pytest.mark.parametrize(
     ("line", "complaint", "usage"),
     [

@@ -20,7 +20,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from resumable_nb.cli import cli
-from resumable_nb.journal import Store
+from resumable_nb.journal import Store, statements
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
@@ -104,7 +104,7 @@ def test_the_examples_run(tmp_path, monkeypatch):
         assert "[tide-mill.md](data/island/tide-mill.md)" in told
     store = Store.open("research.duckdb", create=False)
     for query in blocks("sql"):
-        assert store.rows(query)[1], query
+        assert store.rows(query, statements.with_thread(query, None, lambda: "bees"))[1], query
     for line in "".join(blocks("console")).splitlines():
         arguments = shlex.split(line.removeprefix("$ resumable-nb"))
         subprocess.run([*command, *arguments], check=True, capture_output=True)

@@ -18,7 +18,9 @@ from tests.support.research_model import ResearchModel
 NAME = "03_research.ipynb"
 
 
-def run(folder: Path, model: ResearchModel, failpoint: str = "", *, approve: bool = False) -> Run:
+def run(
+    folder: Path, model: ResearchModel, failpoint: str = "", *, approve: bool = False, thread: str | None = None
+) -> Run:
     """One kernel, to its end, to a gate, or to the failpoint."""
     env = {
         **os.environ,
@@ -26,7 +28,12 @@ def run(folder: Path, model: ResearchModel, failpoint: str = "", *, approve: boo
         "OPENAI_API_KEY": "none",
         "RESUMABLE_NB_FAILPOINT": failpoint,
     }
-    book: dict[str, Any] = {"parameters": {"APPROVE": approve}, "max_restarts": 0, "say": lambda _: None}
+    book: dict[str, Any] = {
+        "parameters": {"APPROVE": approve},
+        "thread": thread,
+        "max_restarts": 0,
+        "say": lambda _: None,
+    }
     return run_notebook(folder / NAME, env=env, output=folder / "out.ipynb", **book)
 
 
@@ -44,6 +51,26 @@ def report(folder: Path) -> str:
 def folder(tmp_path: Path) -> Path:
     shutil.copy(demo._notebook().with_name(NAME), tmp_path)
     return tmp_path
+
+
+def test_its_findings_are_shown_under_any_name_of_the_thread(model: ResearchModel, folder: Path):
+    """Run as another thread than the notebook names, the cell that asks for the findings shows those of that one."""
+    ended = run(folder, model, thread="mine")
+
+    assert ended.outcome == "done", ended.message
+    (found,) = Store.open(folder / "research.duckdb").rows("SELECT count(*) FROM findings WHERE is_current")[1]
+    (table,) = shown(folder, "findings", "text/plain")
+    assert found[0] > 0
+    assert "claim" in table and "Empty DataFrame" not in table
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in demo._notebook().parent.glob("*.ipynb")))
+def test_notebooks_ask_for_the_open_thread(name: str):
+    """No cell that asks the store names a thread: it is the one that the notebook runs as."""
+    cells = nbformat.read(demo._notebook().with_name(name), as_version=4).cells
+    asked = [cell.source for cell in cells if cell.source.startswith("%%resumable_sql")]
+
+    assert all("thread_id = $thread" in source and "thread_id = '" not in source for source in asked)
 
 
 def test_it_waits_for_the_plan_and_survives_a_kill(model: ResearchModel, folder: Path, tmp_path_factory: Any):

@@ -18,7 +18,7 @@ from resumable_nb.errors import StoreLocked
 from resumable_nb.journal import Row, Session, Store
 from tests.journal.others import Other, run
 from tests.sql.conftest import Story
-from tests.sql.questions import PAGE, QUESTIONS
+from tests.sql.questions import PAGE, QUESTIONS, asked
 
 LAST = "SELECT max(seq) FROM journal"
 
@@ -176,20 +176,20 @@ def test_the_pattern_of_the_page_reads_along(store: Store, session: Session) -> 
 ASK_ALL = """
 held = duckdb.connect(args[0], read_only=True)
 held.execute("SET TimeZone = 'UTC'")
-for query in json.loads(args[1]):
-    say(json.loads(json.dumps(held.execute(query).fetchall(), default=str)))
+for query, values in json.loads(args[1]):
+    say(json.loads(json.dumps(held.execute(query, values).fetchall(), default=str)))
 """
 
 
 def test_other_programs_get_the_same_answers(story: Story) -> None:
     """Every question of the page has the same answer in a program that knows DuckDB and nothing of this library."""
-    asked = {n: query for n, query in QUESTIONS.items() if "now()" not in query}
+    questions = {n: asked(n) for n in QUESTIONS if "now()" not in QUESTIONS[n]}
     story.store.close()
-    theirs = run(ASK_ALL, story.store.path, json.dumps(list(asked.values())))
-    ours = [json.loads(json.dumps(story.store.rows(query)[1], default=str)) for query in asked.values()]
+    theirs = run(ASK_ALL, story.store.path, json.dumps(list(questions.values())))
+    ours = [json.loads(json.dumps(story.store.rows(*one)[1], default=str)) for one in questions.values()]
 
     assert len(theirs) == len(ours) >= 20
-    for number, one, other in zip(asked, ours, theirs, strict=True):
+    for number, one, other in zip(questions, ours, theirs, strict=True):
         assert one == other, number
 
 

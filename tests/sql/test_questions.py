@@ -14,7 +14,7 @@ import resumable_nb
 from resumable_nb.errors import QueryRefused
 from resumable_nb.journal import Row
 from tests.sql.conftest import Story
-from tests.sql.questions import PAGE, QUESTIONS
+from tests.sql.questions import PAGE, QUESTIONS, asked
 from tests.support.model_server import INPUT_TOKENS, OUTPUT_TOKENS
 
 CALL = INPUT_TOKENS + OUTPUT_TOKENS
@@ -25,7 +25,7 @@ LAMP, TIDE = "When was the lamp electrified?", "when did the tide mill close?"
 @pytest.fixture
 def ask(story: Story) -> Any:
     def ask(number: int) -> list[dict[str, Any]]:
-        names, rows = story.store.rows(QUESTIONS[number])
+        names, rows = story.store.rows(*asked(number))
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     return ask
@@ -193,7 +193,7 @@ def test_question_15_what_was_known(ask: Any, story: Story) -> None:
     """At a time to come all that is known now; at the time of the plan no more than the plan."""
     now = {row["field"]: json.loads(row["value"]) for row in ask(15)}
     moment = next(r.ts for r in rows_of(story) if r.seq == story.at_plan).isoformat()
-    then = dict(story.store.rows(QUESTIONS[15].replace("2100-01-01 12:00+00", moment))[1])
+    then = dict(story.store.rows(asked(15)[0].replace("2100-01-01 12:00+00", moment), asked(15)[1])[1])
 
     assert len(now["findings"]) == 3
     assert then["findings"] == "[]"
@@ -353,6 +353,29 @@ def test_columns_explain_themselves(story: Story) -> None:
 
     assert found["llm_calls"] == "LLM calls answered, in all runs"
     assert all(found.values())
+
+
+def test_a_thread_stands_for_itself_in_a_query(story: Story, tmp_path: Path) -> None:
+    """`$thread` is the open thread wherever a query names it, beside values of the user's, and a value of theirs wins."""
+    story.store.close()
+    path = shutil.copy(story.store.path, tmp_path / "research.duckdb")
+    with resumable_nb.open("harbour", db=path, say=lambda _: None) as thread:
+        for query, params, expected in (
+            ("SELECT thread_id FROM threads WHERE thread_id = $thread", None, "harbour"),
+            ("SELECT $THREAD", {}, "harbour"),
+            ("SELECT $thread || $more", {"more": "!"}, "harbour!"),
+            ("SELECT $thread", {"thread": "mine"}, "mine"),
+            ("SELECT $Thread", {"thread": "mine"}, "mine"),
+            ("SELECT '$thread' -- $thread\n/* $thread */", None, "$thread"),
+            ("SELECT $$ $thread $$", None, " $thread "),
+            ("SELECT '$thread' || ?", ["."], "$thread."),
+            ("SELECT '$thread' || $more", {"more": "."}, "$thread."),
+        ):
+            assert thread.sql(query, params).iloc[:, 0].tolist() == [expected], query
+        assert "harbour" in thread.sql("EXPLAIN SELECT $thread").to_string()
+        for wrong, params in (("SELECT $thread, ?", ["x"]), ("SELECT $other, $thread", None), ("SELEC $thread", None)):
+            with pytest.raises(QueryRefused):
+                thread.sql(wrong, params)
 
 
 def test_a_thread_takes_values_by_place_and_by_name(story: Story, tmp_path: Path) -> None:
