@@ -11,7 +11,7 @@ import pytest
 
 import resumable_nb
 from resumable_nb import ResearchState
-from resumable_nb.errors import UsageError
+from resumable_nb.errors import PromptTooLong, UsageError
 from resumable_nb.research import Chat, ChatState
 from tests.support.research_model import ResearchModel
 
@@ -91,6 +91,44 @@ def test_the_summary_is_asked_for_once(model: ResearchModel, tmp_path: Path):
     assert talk() == first
     assert model.asked() == asked
     assert asked < 2 * len(texts)
+
+
+@pytest.mark.parametrize(
+    ("longest", "asked_last", "sent_whole"),
+    [(2000, "What did I want?", range(2, 14)), (1000, "What did I want? " * 40, range(1))],
+)
+def test_a_talk_that_is_too_long_for_the_model_is_shortened(
+    longest: int, asked_last: str, sent_whole: range, model: ResearchModel, tmp_path: Path
+):
+    """Older turns, at last all, go into the summary until the prompt fits; a replay sends nothing and says the same."""
+    texts = [WISH, *(f"More about pier {n}? {'word ' * 60}" for n in range(6))]
+
+    def talk(last: Any) -> Any:
+        with opened(tmp_path / "t.duckdb") as thread:
+            for number, text in enumerate(texts):
+                thread.step(f"turn {number}", lambda state, t=text: Chat(state).say(t))
+            model.script({"marker": "Text", "longest": longest, "times": 99})
+            return thread.step("last", last), thread.state.model_dump()
+
+    first = talk(lambda state: Chat(state).say(asked_last))
+    asked, (system, *recent, now) = model.asked(), sent(model)
+
+    assert "cancel berth 17" in system["content"] and now["content"] == asked_last
+    assert len(recent) in sent_whole
+    assert len(first[1]["turns"]) == 16 and first[1]["memory"]["turns"] == 14 - len(recent)
+    assert talk(lambda state: str(Chat(state).say(asked_last))) == first
+    assert model.asked() == asked
+
+
+def test_a_talk_that_fits_into_no_prompt_says_so(model: ResearchModel, tmp_path: Path):
+    """What was tried, what the model says, and how long what was said is; the turns stay as they were."""
+    with opened(tmp_path / "t.duckdb") as thread:
+        thread.step("turn", lambda state: Chat(state).say(WISH))
+        model.script({"marker": "Text", "longest": 50, "times": 99})
+        with pytest.raises(PromptTooLong, match=r"also with the older turns as a summary.*takes no prompt of"):
+            thread.step("last", lambda state: Chat(state).say("What did I want?"))
+
+        assert [turn.text for turn in thread.state.turns if turn.role == "user"] == [WISH]
 
 
 def test_a_state_without_a_conversation_is_refused():
