@@ -48,8 +48,8 @@ def real_path(path: str | os.PathLike[str], *, allow_symlink: bool) -> Path:
         ) from error
     if is_symlink and not allow_symlink:
         raise StoreUntrusted(
-            f"{named} is a symbolic link to {os.readlink(named)}. If that is meant, open the target itself, or pass "
-            "allow_symlink=True"
+            f"{named} is a symbolic link to {os.readlink(named)}. If that store is meant, name the file itself: "
+            f"{os.path.realpath(named)}"
         )
     return named.resolve() if is_symlink else named.parent.resolve() / named.name
 

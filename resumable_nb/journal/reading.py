@@ -253,7 +253,7 @@ def _limited(con: duckdb.DuckDBPyConnection, work: Callable[[], T], timeout_s: f
                 return future.result()
             raise QueryRefused(
                 f"The query took longer than {timeout_s:g} s, and nobody can write to the store meanwhile. Ask for "
-                "less (a LIMIT, one thread_id), or give it more time with timeout_s"
+                "less (a LIMIT, one thread_id); in Python, `thread.sql(query, timeout_s=60)` gives it more time"
             )
         finally:
             while not future.done():  # again and again: it may not have begun yet

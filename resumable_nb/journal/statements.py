@@ -44,6 +44,10 @@ _TABLE_FUNCTIONS = frozenset(
 _LIKE_A_FILE = re.compile(r"[./\\:*]")
 _QUERIES = ("SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE")
 _NO_FUNCTIONS = frozenset(("pg_sleep", "sleep_ms", "write_log"))
+_SEVERAL = (
+    "several in one, as DuckDB makes of PIVOT without IN (name the values: PIVOT steps ON phase IN ('done', 'failed') "
+    "USING count(*))"
+)
 _DATABASES = frozenset(("memory", "system", "temp", "main", "information_schema", "pg_catalog"))
 
 
@@ -63,7 +67,7 @@ def check(con: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise QueryRefused(f"DuckDB does not understand the query: {error}") from error
     kinds = [statement.type for statement in statements]
     if kinds != [duckdb.StatementType.SELECT]:
-        told = ", ".join(kind.name for kind in kinds) or "nothing"
+        told = ", ".join(_SEVERAL if kind.name == "MULTI" else kind.name for kind in kinds) or "nothing"
         raise QueryRefused(
             f"Only one SELECT, or EXPLAIN of one, can be asked; this is {told}. The journal is never changed by SQL"
         )
@@ -121,7 +125,10 @@ def _check_node(node: dict[str, Any]) -> None:
                     "reach files or the network nor change anything. Read files with pandas, and join there"
                 )
         case "FUNCTION" if node.get("function_name", "").lower() in _NO_FUNCTIONS:
-            raise QueryRefused(f"The function {node['function_name']}() cannot be asked: nobody can write meanwhile")
+            raise QueryRefused(
+                f"The function {node['function_name']}() cannot be asked: it is not allowed, for a query only reads, "
+                "and neither waits nor writes a log"
+            )
         case "BASE_TABLE" if _LIKE_A_FILE.search(node.get("table_name", "")):
             raise QueryRefused(
                 f"{node['table_name']!r} looks like a file, and a query reads the views of the store alone. Read files "

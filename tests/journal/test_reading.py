@@ -140,6 +140,27 @@ def test_what_is_answered(store: Store, session: Session, sql: str) -> None:
     assert isinstance(rows, list)
 
 
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("PIVOT steps ON phase USING count(*)", r"PIVOT without IN.*ON phase IN \('done', 'failed'\)"),
+        ("EXPLAIN FROM (PIVOT steps ON phase USING count(*))", "PIVOT without IN"),
+        ("SELECT write_log('x')", r"write_log\(\) cannot be asked: .* not allowed"),
+        ("SELECT sleep_ms(1)", r"sleep_ms\(\) cannot be asked: .* not allowed"),
+    ],
+)
+def test_a_refusal_says_what_it_is_and_what_to_do(store: Store, session: Session, sql: str, told: str) -> None:
+    """What is refused is named by the words of the query, with what can be asked instead."""
+    with pytest.raises(QueryRefused, match=told):
+        store.rows(sql)
+
+
+def test_more_time_can_be_had_where_the_message_says(store: Store, session: Session) -> None:
+    """The advice holds in a notebook and on a terminal, where a query has no option for its time."""
+    with pytest.raises(QueryRefused, match=r"in Python, `thread\.sql\(query, timeout_s=60\)` gives it more time"):
+        store.rows("SELECT count(*) FROM range(1000000000000) r(i) WHERE hash(i) = 1", timeout_s=0.2)
+
+
 def test_an_endless_recursion_is_broken_off(store: Store, session: Session) -> None:
     """A recursion without an end is interrupted after its time, and the next question is answered."""
     with pytest.raises(QueryRefused, match=r"longer than 0\.2 s"):
