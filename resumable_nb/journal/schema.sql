@@ -316,7 +316,7 @@ COMMENT ON COLUMN sessions.ended IS 'closed, taken over, or died; NULL while nob
 COMMENT ON VIEW steps IS 'One row per step name in a thread';
 COMMENT ON COLUMN steps.thread_id IS 'The thread';
 COMMENT ON COLUMN steps.step IS 'The name of the step';
-COMMENT ON COLUMN steps.phase IS 'done, started, failed, interrupted, lost, retired or pruned; NULL if only calls of it are known';
+COMMENT ON COLUMN steps.phase IS 'done, started, waiting (for a person), failed, interrupted, lost, retired or pruned; NULL if only calls of it are known';
 COMMENT ON COLUMN steps.finished_runs IS 'How often it ran to its end';
 COMMENT ON COLUMN steps.last_checkpoint IS 'seq of the newest checkpoint that it made';
 COMMENT ON COLUMN steps.last_seq IS 'Its newest row';
@@ -423,7 +423,7 @@ COMMENT ON COLUMN effects.session_id IS 'The opening of the thread';
 COMMENT ON COLUMN effects.step IS 'The step';
 COMMENT ON COLUMN effects.name IS 'The effect';
 COMMENT ON COLUMN effects.idempotency_key IS 'The key that it gave the outside world';
-COMMENT ON COLUMN effects.phase IS 'done, failed, …, or in doubt: started, and nobody knows whether it happened';
+COMMENT ON COLUMN effects.phase IS 'done, failed (it did not happen), not done (somebody looked, and it did not happen), or in doubt: started, and nobody knows whether it happened';
 COMMENT ON COLUMN effects.settled_at IS 'When that became known';
 COMMENT ON COLUMN effects.receipt_seq IS 'The row that says so';
 COMMENT ON COLUMN effects.receipt IS 'What the outside world answered, as JSON';

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -353,6 +354,27 @@ def test_columns_explain_themselves(story: Story) -> None:
 
     assert found["llm_calls"] == "LLM calls answered, in all runs"
     assert all(found.values())
+
+
+PHASES = {
+    "steps": "done, started, waiting, failed, interrupted, lost, retired, pruned",
+    "llm_calls": "done, partial, failed, lost",
+    "calls": "done, partial, failed, lost",
+    "effects": "done, failed, not done, in doubt",
+    "approvals": "waiting, approved, rejected, refused, dropped",
+}
+
+
+@pytest.mark.parametrize("view", PHASES)
+def test_the_comments_name_every_phase(story: Story, view: str) -> None:
+    """The comment of `phase` lists what can stand there, and whatever does stand there is listed."""
+    sql = "SELECT comment FROM duckdb_columns() WHERE table_name = ? AND column_name = 'phase' AND database_name = 'store'"
+    ((comment,),) = story.store.rows(sql, [view])[1]
+    listed = set(re.split(r", (?:or )?| or ", re.sub(r" ?\([^)]*\)|[:;].*", "", comment)))
+    found = {phase for (phase,) in story.store.rows(f"SELECT DISTINCT phase FROM {view} WHERE phase IS NOT NULL")[1]}
+
+    assert found <= listed
+    assert listed == {*PHASES[view].split(", ")}
 
 
 def test_a_thread_stands_for_itself_in_a_query(story: Story, tmp_path: Path) -> None:
