@@ -55,7 +55,10 @@ def _left(budget: dict[str, Any], entries: list[Entry], spent: Spent) -> list[st
     if "money" in budget:
         from resumable_nb.llm.prices import price
 
-        used = [one for entry in entries for one in (entry.told, entry.untold)]
-        cost = sum(price(u.model, u.input_tokens, u.output_tokens, budget.get("prices")) or 0 for u in used)
-        told.append(f"${max(budget['money'] - cost, 0):,.4f} of ${budget['money']:,.4f}")
+        used = [one for entry in entries for one in (entry.told, entry.untold) if one.calls]
+        costs = [(u.model, price(u.model, u.input_tokens, u.output_tokens, budget.get("prices"))) for u in used]
+        left = max(budget["money"] - sum(cost or 0 for _, cost in costs), 0)
+        unpriced = sorted({model for model, cost in costs if cost is None})
+        free = f" (no price is known of {', '.join(unpriced)}: counted as free)" if unpriced else ""
+        told.append(f"${left:,.4f} of ${budget['money']:,.4f}{free}")
     return told

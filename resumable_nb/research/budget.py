@@ -12,7 +12,7 @@ from resumable_nb.journal import Row
 from resumable_nb.llm.usage import Usage
 from resumable_nb.research.records import Budget
 from resumable_nb.scope import Run, scope
-from resumable_nb.terminal import counted
+from resumable_nb.terminal import counted, one_line
 
 LIMITS = ("calls", "tokens", "money", "minutes")
 _MEASURES = {"money": "${:,.4f}", "minutes": "{:.1f} minutes"}
@@ -114,7 +114,10 @@ class Meter:
         if self._refused:
             return False
         more = limits_of(self.budget)
-        answer = approve(f"The budget is used up. Spend as much again on {what_for}?", more, raise_on_reject=False)
+        question = message = f"The budget is used up. Spend as much again on {what_for}?"
+        while (answer := approve(message, more, raise_on_reject=False)) and not _fits(answer.payload, more):
+            given = one_line(json.dumps(answer.payload, ensure_ascii=False), 30)
+            message = f"{given} could not be used: give {', '.join(more)}, from 0 on. {question}"  # its end may be cut
         if answer:
             raised = {name: value + answer.payload.get(name, 0) for name, value in more.items()}
             self.budget = self.budget.model_copy(update=raised)
@@ -131,6 +134,11 @@ class Meter:
             answers = f"{counted(calls, 'answer')} of {model} came without a count of tokens"
             notes.append(f"{answers}: {counted(tokens, 'token')} of the budget are estimated from the texts.")
         return notes
+
+
+def _fits(given: dict[str, float], asked: dict[str, float]) -> bool:
+    """Whether a person gave more of what is limited; of which kind the numbers are, the gate itself looks at."""
+    return given.keys() <= asked.keys() and all(value >= 0 for value in given.values())
 
 
 def limits_of(budget: Budget) -> dict[str, float]:

@@ -105,9 +105,9 @@ def _understood(who: Voice, brief: Brief, source: Together) -> Brief:
         return brief.model_copy(update={"scope": f"{brief.scope} Taken as it was asked: {why(error)}."})
     question = understood.question
     if understood.unclear.strip(" .").lower() not in _CLEAR:
-        asked = (
-            f"What is meant? The model says: {why(ValueError(understood.unclear))}. Edit the question, or approve it."
-        )
+        says = why(ValueError(understood.unclear))
+        says += "" if says.endswith(("?", "!", "…")) else "."
+        asked = f"What is meant? The model says: {says} Edit the question, or approve it."
         question = approve(asked, brief.question).payload
     return brief.model_copy(update={"question": question, "scope": f"{brief.scope} {understood.scope}"})
 

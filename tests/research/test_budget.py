@@ -81,12 +81,14 @@ def test_prices_come_from_the_table_or_the_package():
 
 
 def test_a_model_without_a_price_is_told(model: ResearchModel, thread: Any):
-    """Its calls count as free, and the report says so."""
+    """Its calls count as free, and report and status say so."""
     options: Any = {"approve": False, "budget": Budget(money=1.0), "model": "nobody-knows"}
     report = thread.step("all", lambda: research(TWO, sources=Folder(str(ISLAND)), **options))
 
     assert "No price is known of nobody-knows: its calls count as free." in report.notes
     assert report.findings
+    left = "$1.0000 of $1.0000 (no price is known of nobody-knows: counted as free)"
+    assert accounts(thread)[-1] == f"left of the budget: {left}"
 
 
 @pytest.mark.parametrize("approve", [True, False])
@@ -114,6 +116,26 @@ def test_over_budget_a_person_is_asked(approve: bool, model: ResearchModel, tmp_
     assert bool(open_notes) == bool(report.open_questions) == (not approve)
     assert all("the budget's share for it, 0 tokens, is used up" in note for note in open_notes)
     assert ("tide-mill.md" in {f.source for f in report.findings}) == approve
+
+
+@pytest.mark.parametrize("wrong", ['{"call": 3}', '{"calls": -3}', '{"tokens": 9}'])
+def test_more_of_what_is_not_limited_is_asked_about_again(wrong: str, model: ResearchModel, thread: Any):
+    """Such as a limit with a wrong name, or less than nothing: the question says what can be given."""
+    source = Folder(str(ISLAND))
+
+    def plan(state: Any) -> Any:
+        return planner(state, source, budget=Budget(calls=0, minutes=5))
+
+    thread.step("query", lambda state: state.update(query=TWO))
+    with pytest.raises(Paused):
+        thread.step("plan", plan)
+    gates.decide(thread.store, "t", "plan", approve=True, payload=wrong)
+    told = f"{wrong} could not be used: give calls, minutes, from 0 on. The budget"
+    with pytest.raises(Paused, match=re.escape(told)):
+        thread.step("plan", plan)
+    gates.decide(thread.store, "t", "plan", approve=True, payload='{"calls": 3}')
+
+    assert len(thread.step("plan", plan)) == 2
 
 
 def test_what_the_steps_above_cost_counts(model: ResearchModel, thread: Any):

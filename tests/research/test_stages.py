@@ -111,7 +111,7 @@ def test_an_unclear_question_is_put_to_the_person(model: ResearchModel, tmp_path
         with resumable_nb.open("t", db=tmp_path / "t.duckdb", query="it?", say=lambda _: None) as thread:
             return thread.step("brief", lambda state: coordinator(state, Folder(str(ISLAND)))), thread.state.query
 
-    with pytest.raises(Paused, match=r"Which lamp\?"):
+    with pytest.raises(Paused, match=r"Which lamp\? Edit the question"):
         run()
     store = resumable_nb.journal.Store.open(tmp_path / "t.duckdb")
     gates.decide(store, "t", "brief", approve=True, payload=f'"{LAMP}"')
