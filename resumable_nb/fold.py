@@ -16,6 +16,7 @@ from resumable_nb.state import Image
 
 if TYPE_CHECKING:
     from resumable_nb.fingerprint import Facts
+    from resumable_nb.gates import Gate
     from resumable_nb.journal import Row
 
 ANSWERED = ("done", "partial")
@@ -89,6 +90,7 @@ class Fold:
         self._owners: dict[tuple[str, str], set[Owner]] = {}
         self._started: dict[int, Row] = {}
         self._started_like: dict[str, list[Row]] = {}
+        self._retired: list[Row] = []
         self._progress: dict[int, list[int]] = {}
         self._images: OrderedDict[int, Image] = OrderedDict()
 
@@ -153,6 +155,7 @@ class Fold:
             self.unfinished.add(row.cell_id)
         if row.phase == "retired":
             self._retire(row.cell_id, row.step)
+            self._retired.append(row)
         if row.phase == "pruned":
             self._apply_pruned(row)
 
@@ -394,6 +397,15 @@ class Fold:
     def started(self, cell: Cell, key: str) -> Row | None:
         """The newest run of this step that was started with this fingerprint."""
         return next((r for r in reversed(self._started_like.get(key, [])) if self._same(cell, r)), None)
+
+    def rejected_before_fresh(self, cell: Cell) -> list[Gate]:
+        """Gates of the thread that a person rejected between the first run of this step and its last `fresh`.
+
+        What is rejected later is not among them: a run must see on a replay what it saw at first.
+        """
+        first = min((seq for seq, row in self._started.items() if self._same(cell, row)), default=self.head)
+        fresh = max((row.seq for row in self._retired if self._same(cell, row)), default=0)
+        return self.gates.rejected(after=first, before=fresh)
 
     def started_row(self, seq: int) -> Row | None:
         """The row that says that a run was started."""

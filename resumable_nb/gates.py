@@ -62,6 +62,7 @@ class Decision:
     at: str
     edited: bool = False
     payload: Any = None
+    seq: int = 0
 
     @classmethod
     def of(cls, row: Row) -> Decision:
@@ -74,6 +75,7 @@ class Decision:
             at=data.get("at") or f"{row.ts:%Y-%m-%dT%H:%M:%SZ}",
             edited="approved_payload" in data,
             payload=data.get("approved_payload"),
+            seq=row.seq,
         )
 
     @property
@@ -201,6 +203,11 @@ class Gates:
         newest = next((g for g in reversed(self._by_seq.values()) if _is_of(g, step=step, cell_id=cell_id)), None)
         decision = newest.decision if newest and not newest.closed else None
         return newest if newest and decision and not (decision.approved and newest.seen) else None
+
+    def rejected(self, *, after: int, before: int) -> list[Gate]:
+        """Those that were asked after one row and rejected before another, in the order in which they were asked."""
+        asked = [gate for gate in self._by_seq.values() if gate.seq > after and gate.decision]
+        return [gate for gate in asked if (no := gate.decision) and not no.approved and no.seq < before]
 
     def pick(self, name: str | None, seq: int | None = None) -> Gate:
         """The gate that a person means.

@@ -16,6 +16,7 @@ from resumable_nb.research.prompting import Voice, listed, text_of, voice, why, 
 from resumable_nb.research.records import Brief, Budget, ProposedQuestion, SubQuestion
 from resumable_nb.research.sources import Source, Together, heading_above
 from resumable_nb.research.watching import Watch
+from resumable_nb.scope import Run, scope
 from resumable_nb.terminal import counted
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def planner(
     """Divide `state.query` into sub-questions, each with what would answer it; they are put into `state.plan`.
 
     A model that cannot write gets the clauses of the question, and chooses by number which headings of what a search
-    finds are worth a sub-question.
+    finds are worth a sub-question. Once the step was told to ask afresh, the model is told which plans a person had
+    rejected, and why; one that cannot write goes without their sub-questions.
 
     Args:
         state: of the research.
@@ -153,7 +155,7 @@ def planner(
         who = voice(model, metering(budget, model), watch, writes=writes)
         try:
             headings = _headings(who, source, state.query)
-            plan = (_written if who.writes else _chosen)(who, state.query, headings, most)
+            plan = (_written if who.writes else _chosen)(who, state.query, headings, most, _rejected())
         except (AnswerRejected, BudgetSpent) as error:
             plan = [SubQuestion(question=state.query, notes=[f"The model made no plan: {why(error)}."])]
         watch.end(counted(len(plan), "sub-question"))
@@ -161,12 +163,33 @@ def planner(
     return plan
 
 
-def _written(who: Voice, question: str, headings: Sequence[str], most: int) -> list[SubQuestion]:
+def _rejected() -> list[tuple[list[str], str]]:
+    """The plans that a person rejected before the running step was told to ask afresh, each with what they said."""
+    running = scope()
+    gates = running.thread.fold.rejected_before_fresh(running.cell) if isinstance(running, Run) else []
+    plans = [(_questions_in(gate.payload), gate.decision.comment if gate.decision else "") for gate in gates]
+    return [(plan, said) for plan, said in plans if plan]
+
+
+def _questions_in(payload: Any) -> list[str]:
+    """The questions of a plan as a gate has it stored; nothing where it asks about something else."""
+    items = [item for item in payload if isinstance(item, dict)] if isinstance(payload, list) else []
+    return [str(item.get("question")) for item in items if item.get("$type") == ProposedQuestion.__name__]
+
+
+def _written(
+    who: Voice, question: str, headings: Sequence[str], most: int, rejected: list[tuple[list[str], str]]
+) -> list[SubQuestion]:
+    noes = "".join(
+        "\n".join(["\n\nA person rejected this plan:", *(f"- {one_line(one)}" for one in plan), *said])
+        for plan, said in ((plan, [f"They say: {comment}"] if comment else []) for plan, comment in rejected)
+    )
+
     def ask(headings: Sequence[str]) -> Plan:
         prompt = (
             f"Question: {question}\n\nPassages that may matter:\n{listed(headings)}\n\nWrite 1 to "
             f"{min(most, MOST_QUESTIONS)} sub-questions that together answer the question, each with what would answer "
-            "it. Do not answer them."
+            f"it. Do not answer them.{noes}"
         )
         plan: Plan = who.ask_in_turn(prompt, Plan, what_for="a plan")
         return plan
@@ -175,11 +198,22 @@ def _written(who: Voice, question: str, headings: Sequence[str], most: int) -> l
     return _each_once(SubQuestion(question=one.question, answered_by=one.answered_by) for one in planned)
 
 
-def _chosen(who: Voice, question: str, headings: Sequence[str], most: int) -> list[SubQuestion]:
-    """What the question itself consists of and, of each heading that the model finds worth it, what stands there."""
-    own = [SubQuestion(question=part, answered_by="a sentence of any source") for part in clauses(question)[:most]]
-    chosen = _choose(who, question, headings, most - len(own))
-    return [*own, *(SubQuestion(question=f"{question} ({t})", answered_by=f"a sentence about {t}") for t in chosen)]
+def _chosen(
+    who: Voice, question: str, headings: Sequence[str], most: int, rejected: list[tuple[list[str], str]]
+) -> list[SubQuestion]:
+    """What the question itself consists of and, of each heading that the model finds worth it, what stands there.
+
+    Without what a person rejected: this model cannot read why.
+    """
+    noes = {one for plan, _ in rejected for one in plan}
+    parts = [part for part in clauses(question)[:most] if part not in noes]
+    own = [SubQuestion(question=part, answered_by="a sentence of any source") for part in parts]
+    left = [heading for heading in headings if f"{question} ({heading})" not in noes]
+    chosen = _choose(who, question, left, most - len(own))
+    plan = [*own, *(SubQuestion(question=f"{question} ({t})", answered_by=f"a sentence about {t}") for t in chosen)]
+    if not plan:
+        raise AnswerRejected("a person rejected all that it can choose. Put what to look into in `state.plan`.")
+    return plan
 
 
 def _choose(who: Voice, question: str, headings: Sequence[str], room: int) -> Sequence[str]:

@@ -103,6 +103,36 @@ def test_a_person_approves_edits_or_rejects_the_plan(model: ResearchModel, tmp_p
     assert model.asked("Plan") == 2
 
 
+@pytest.mark.parametrize("writes", [True, False])
+def test_after_fresh_a_rejected_plan_is_not_planned_again(writes: bool, model: ResearchModel, tmp_path: Path):
+    """The model is told what was rejected and why; one that only chooses goes without it. A replay asks nothing."""
+    db = tmp_path / "t.duckdb"
+    otherwise = '{"sub_questions": [{"question": "When did the tide mill close?", "answered_by": "a year"}]}'
+
+    def run(*, fresh: bool = False) -> list[str]:
+        with resumable_nb.open("t", db=db, query=LAMP, say=lambda _: None) as thread:
+            if fresh:
+                thread.fresh("plan")
+            thread.step("plan", lambda state: planner(state, Folder(str(ISLAND)), writes=writes, most=2))
+            with contextlib.suppress(Paused):
+                thread.step("gate", approve_plan)
+            return [one.question for one in thread.state.plan]
+
+    first = run()
+    usual = model.last()["body"]["messages"][-1]["content"]
+    gates.decide(resumable_nb.journal.Store.open(db), "t", "gate", approve=False, comment="too dear")
+    with pytest.raises(Rejected):
+        run()
+    model.script({"marker": "Plan", "text": otherwise})
+    second = run(fresh=True)
+    asked, told = model.asked(), model.last()["body"]["messages"][-1]["content"]
+
+    assert second and not set(first) & set(second)
+    assert not writes or told == f"{usual}\n\nA person rejected this plan:\n- {LAMP}\nThey say: too dear"
+    assert run() == second
+    assert model.asked() == asked
+
+
 def test_an_unclear_question_is_put_to_the_person(model: ResearchModel, tmp_path: Path):
     """The model says what is missing; what the person writes is the question."""
     model.script({"marker": "Understood", "text": '{"question": "Is it?", "scope": "", "unclear": "Which lamp?"}'})
