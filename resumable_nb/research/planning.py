@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from resumable_nb.calls.approval import approve
-from resumable_nb.errors import AnswerRejected, UsageError
+from resumable_nb.errors import AnswerRejected, Rejected, UsageError
 from resumable_nb.research.budget import BudgetSpent, Meter, metering
 from resumable_nb.research.findings import one_line
 from resumable_nb.research.prompting import Voice, listed, text_of, voice, why, with_fewer
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from resumable_nb.state import ResearchState
 
 MOST_QUESTIONS = 4
+_FOR_ANOTHER_PLAN = (
+    "For another plan use `%resumable fresh` (`thread.fresh` in a script) with the step that plans, and run again: the "
+    "planner knows then what was rejected, and why. If it knows none, change the question or `state.plan`."
+)
 _LOOKED_AT = 24
 _BETWEEN_CLAUSES = re.compile(
     r"\?\s+(?:and\s+)?|;\s+(?:and\s+)?|,?\s+and\s+(?=(?:when|why|who|whom|whose|what|which|where|how)\b)", re.IGNORECASE
@@ -270,7 +274,10 @@ def approve_plan(state: ResearchState, message: str = "Research these questions?
     """
     plan = questions_of(state)
     asked = [ProposedQuestion(question=one.question, answered_by=one.answered_by) for one in plan]
-    approved = approve(message, asked).payload
+    try:
+        approved = approve(message, asked).payload
+    except Rejected as no:
+        raise Rejected(f"{no} {_FOR_ANOTHER_PLAN}", no.answer) from None
     if approved != asked:
         known = {one.question: one for one in plan}
         plan = _each_once(_as_edited(one, known.get(one.question)) for one in approved)

@@ -121,7 +121,7 @@ def test_after_fresh_a_rejected_plan_is_not_planned_again(writes: bool, model: R
     first = run()
     usual = model.last()["body"]["messages"][-1]["content"]
     gates.decide(resumable_nb.journal.Store.open(db), "t", "gate", approve=False, comment="too dear")
-    with pytest.raises(Rejected):
+    with pytest.raises(Rejected, match=r"too dear\. .* For another plan use `%resumable fresh`"):
         run()
     model.script({"marker": "Plan", "text": otherwise})
     second = run(fresh=True)
