@@ -35,6 +35,14 @@ settings.register_profile("fixed", _unhurried, derandomize=True, database=None)
 settings.load_profile("fixed")
 
 
+@pytest.fixture(autouse=True)
+def _no_credentials_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test acquired as a token, such as the word "token", must not be hidden in the messages of another."""
+    from resumable_nb.values import secrets
+
+    monkeypatch.setattr(secrets, "_held", set())
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail when a kernel or a server outlives the tests."""

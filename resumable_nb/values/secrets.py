@@ -113,8 +113,14 @@ def hold(value: object) -> None:
 
 
 def hidden(text: str) -> str:
-    """A text that only people read, without credentials: those that `redact` finds, and those that are held."""
-    return redact(text.encode("utf-8", "replace"), _held)[0].decode("utf-8", "replace")
+    """A text that only people read, without credentials: those that `redact` finds, and those that are held.
+
+    A short one is hidden where it stands alone: one that is the word "token" must not hide half of "max_tokens".
+    """
+    body, _ = redact(text.encode("utf-8", "replace"), {v for v in _held if len(v) >= MIN_ENVIRONMENT_LENGTH})
+    for short in sorted((v for v in _held if len(v) < MIN_ENVIRONMENT_LENGTH), key=len, reverse=True):
+        body = re.sub(rb"\b%s\b" % re.escape(short) if short.isalnum() else re.escape(short), REDACTED, body)
+    return body.decode("utf-8", "replace")
 
 
 def hidden_in(shown: Any) -> Any:

@@ -86,6 +86,14 @@ class Lab:
             timeout=timeout_s * 1000,
         )
 
+    def save(self) -> None:
+        """Save the notebook as it is when no cell runs. What comes in while it is saved is saved as well."""
+        self.wait_idle()
+        self.page.evaluate(
+            """async () => { const context = window.jupyterapp.shell.currentWidget.context;
+                do { await context.save(); } while (context.model.dirty) }"""
+        )
+
     def insert_below(self, place: int, source: str) -> None:
         """A new, unsaved cell below another."""
         self.page.evaluate(

@@ -89,8 +89,7 @@ def test_it_is_seen_killed_and_interrupted_and_goes_on(jupyter: Lab, model: Rese
 
 def saved(jupyter: Lab) -> list[str]:
     """What the saved notebook shows below the cell, as text."""
-    jupyter.command("docmanager:save")
-    jupyter.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    jupyter.save()
     outputs = nbformat.read(jupyter.work / "island.ipynb", 4).cells[FIND].outputs
     assert len(str(outputs)) < 20_000
     return [output.get("data", {}).get("text/plain", "") for output in outputs]

@@ -51,8 +51,7 @@ def wait_for_panel(jupyter: Lab) -> None:
 
 def saved(jupyter: Lab) -> str:
     """What the saved notebook shows below its first cell."""
-    jupyter.command("docmanager:save")
-    jupyter.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    jupyter.save()
     cell = nbformat.read(jupyter.work / "desk.ipynb", 4).cells[OPEN]
     return " ".join(" ".join(o["data"]["text/plain"] for o in cell.outputs if "data" in o).split())
 

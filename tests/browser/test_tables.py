@@ -47,8 +47,7 @@ def test_a_table_in_jupyterlab(jupyter: Lab) -> None:
     jupyter.page.wait_for_selector("html.dark", state="attached")
     jupyter.page.wait_for_timeout(500)
     jupyter.screenshot("table-dark.png")
-    jupyter.command("docmanager:save")
-    jupyter.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    jupyter.save()
     jupyter.open("nb.ipynb")
     cell.locator(".dt-container tbody td").first.wait_for()
 

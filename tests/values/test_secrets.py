@@ -14,7 +14,7 @@ import pytest
 
 from resumable_nb.errors import ValueNotStorable
 from resumable_nb.values import encode, encode_names, redact
-from resumable_nb.values.secrets import contains_secret, is_credential_item, is_credential_name
+from resumable_nb.values.secrets import contains_secret, hidden, hold, is_credential_item, is_credential_name
 from tests.values import models as m
 
 dice = random.Random(5)
@@ -286,3 +286,12 @@ def test_a_word_under_token_is_no_credential() -> None:
     assert not is_credential_item("token", " and so on, with blanks")
     assert is_credential_item("token", "0123456789abcdef0123")
     assert is_credential_item("password", "x")
+
+
+def test_a_short_token_is_hidden_where_it_stands_alone() -> None:
+    """A resource's token may be an ordinary word: it is hidden as such, not in the middle of other words."""
+    for token in ("token", "p-4!", "Zq8Zq8Zq8Zq8"):
+        hold(token)
+
+    assert hidden("max_tokens is 3, not token, ('token')") == "max_tokens is 3, not [redacted], ('[redacted]')"
+    assert hidden("?p=p-4!&x=aZq8Zq8Zq8Zq8b") == "?p=[redacted]&x=a[redacted]b"
