@@ -154,10 +154,8 @@ def _text(value: Mapping[str, Any], *names: str) -> str | None:
 
 def _sum(value: Mapping[str, Any], *names: str) -> int | None:
     """The sum of the counts that are there; None if the first is not: providers count cached tokens apart."""
-    counts = [value.get(name) for name in names]
-    if not isinstance(counts[0], int):
-        return None
-    return sum(count for count in counts if isinstance(count, int))
+    counts = [count if isinstance(count := value.get(name), int) and count >= 0 else None for name in names]
+    return None if counts[0] is None else sum(count for count in counts if count is not None)
 
 
 def _first(*counts: int | None) -> int | None:

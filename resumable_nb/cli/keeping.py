@@ -156,7 +156,10 @@ def doctor(db: Path, *, rebuild: bool, without_log: bool) -> int:
     kept = repair.put_in_place(db, target)
     rows = f"{counted(copied, 'row')} {'is' if copied == 1 else 'are'} in a clean store at {db}"
     click.echo(f"{rows}; what was there is kept as {', '.join(k.name for k in kept)}")
-    return 0
+    left = [line.text for line in check(db, repair.examine(db), lambda _: None) if line.is_trouble]
+    if left:
+        click.echo("\n".join(["What --rebuild cannot mend:", *left]), err=True)
+    return 1 if left else 0
 
 
 @cli.command()

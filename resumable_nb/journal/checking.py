@@ -23,6 +23,23 @@ _KINDS = (
     *("thread", "session", "step", "checkpoint", "cell", "llm", "call", "effect", "approval", "resource", "recovery"),
     *("notice", "value", "outputs", "verification"),
 )
+_PHASES = {
+    "thread": ("created", "forked", "imported"),
+    "session": ("opened", "closed"),
+    "step": ("started", "failed", "interrupted", "waiting", "lost", "retired", "pruned"),
+    "checkpoint": ("start", "step", "edit", "taken up", "migration"),
+    "cell": ("done", "dropped"),
+    "llm": ("started", "done", "partial", "failed", "lost"),
+    "call": ("started", "done", "partial", "failed", "lost"),
+    "effect": ("started", "done", "failed", "not done", "lost"),
+    "approval": ("requested", "approved", "rejected", "refused", "dropped", "done"),
+    "resource": ("probed", "started", "done", "failed", "lost"),
+    "verification": ("started", "trial", "done", "lost"),
+}
+"""Of the other kinds the phase says nothing, or that they were pruned."""
+_STRANGE = " OR ".join(
+    f"(j.kind = '{kind}' AND j.phase NOT IN ({', '.join(map(repr, known))}))" for kind, known in _PHASES.items()
+)
 _JSON = " OR ".join(f"NOT json_valid(j.{c}::VARCHAR)" for c in rows.JSON_COLUMNS)
 _SIZES = (*(f"strlen(j.{c}::VARCHAR)" for c in rows.JSON_COLUMNS), "octet_length(j.body)")
 _LARGE = " OR ".join(f"{size} > {rows.MAX_VALUE_BYTES}" for size in _SIZES)
@@ -38,6 +55,12 @@ _ROWS: tuple[tuple[str, str], ...] = (
     ("a parent that is itself, a later row or none", "j.parent_seq >= j.seq OR j.parent_seq < 0"),
     ("a run that is itself, a later row or none", "j.run_seq >= j.seq OR j.run_seq < 1"),
     ("a kind that this version does not know", f"j.kind NOT IN ({', '.join(map(repr, _KINDS))})"),
+    ("a phase that this version does not know", _STRANGE),
+    (
+        "a session that never opened",  # what visitors, forks and imports add is of none
+        "(j.kind = 'checkpoint' OR (j.kind IN ('llm', 'call') AND j.phase = 'started')) AND o.session_id IS NULL",
+    ),
+    ("a negative number of tokens", "least(j.gen_ai_usage_input_tokens, j.gen_ai_usage_output_tokens) < 0"),
     ("a time that no clock tells", f"NOT isfinite(j.ts) OR epoch_us(j.ts) NOT BETWEEN 0 AND {_LAST_US}"),
     (
         "a completing row that names no row that was started (R2)",
@@ -105,6 +128,8 @@ SELECT n, count(*), list(seq ORDER BY seq)[1:{_SHOWN}] FROM (
     FROM journal j
     LEFT JOIN light r ON r.seq = j.ref_seq
     LEFT JOIN light s ON s.seq = j.run_seq
+    LEFT JOIN (SELECT DISTINCT session_id FROM journal
+               WHERE thread_id = $1 AND kind = 'session' AND phase = 'opened') o ON o.session_id = j.session_id
     WHERE j.thread_id = $1)
 GROUP BY n ORDER BY n
 """

@@ -228,3 +228,12 @@ async def _read(clients: Clients) -> None:
     async with clients.async_openai() as client:
         async for _ in await client.chat.completions.create(model="m", messages=said("Q1"), stream=True):
             pass
+
+
+def test_a_negative_count_of_tokens_is_none() -> None:
+    """What no server can have counted is not in the journal: it is as if nothing had been told."""
+    found = accounts.answered({"usage": {"prompt_tokens": -1, "completion_tokens": 7}})
+    cached = accounts.answered({"usage": {"input_tokens": 5, "cache_read_input_tokens": -1}})
+
+    assert (found.input_tokens, found.output_tokens) == (None, 7)
+    assert cached.input_tokens == 5

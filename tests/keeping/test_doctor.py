@@ -54,6 +54,11 @@ def test_a_sound_store_has_a_line_for_each_thread(db: Path) -> None:
         ("UPDATE journal SET run_seq = 1 WHERE kind = 'call'", "a run that is no step (R2)"),
         ("UPDATE journal SET parent_seq = 5 WHERE kind = 'checkpoint' AND seq > 15", "from outside its lineage (R3)"),
         ("UPDATE journal SET changes = '{\"set\": {\"a-b\": 1}}' WHERE seq = 3", "one that is no name (R4)"),
+        ("UPDATE journal SET phase = 'strange' WHERE kind = 'session'", "a phase that this version does not know"),
+        ("UPDATE journal SET phase = 'retired' WHERE kind = 'checkpoint'", "a phase that this version does not know"),
+        ("UPDATE journal SET session_id = 'x' WHERE kind = 'checkpoint'", "a session that never opened"),
+        ("UPDATE journal SET session_id = 'x' WHERE kind = 'call' AND phase = 'started'", "a session that never opened"),
+        ("UPDATE journal SET gen_ai_usage_input_tokens = -1 WHERE kind = 'call'", "a negative number of tokens"),
         ("UPDATE journal SET changes = '{\"more\": {}}' WHERE seq = 3", "changes of another form (R4)"),
         ("UPDATE journal SET key = 'z' WHERE kind = 'effect' AND phase = 'done'", "another key than the row that it completes (R5)"),
         ("UPDATE journal SET changes = '{\"set\": {\"a\": 1}}' WHERE kind = 'session'", "that can have none (R7)"),
@@ -98,6 +103,23 @@ def test_a_store_in_use_is_checked_too(db: Path) -> None:
     told = doctor(db)
     assert told.return_value == 0, told.output
     assert "rows were pruned" in told.output
+
+
+def test_rebuilding_says_what_it_cannot_mend(db: Path) -> None:
+    """A gap stays one in a clean store: that is said, and the exit code tells it; a store that is sound then gives 0."""
+    with duckdb.connect(str(db)) as con:
+        con.execute("CREATE VIEW extra AS SELECT 1")
+    command = ["doctor", "--db", str(db), "--rebuild"]
+    mended = CliRunner().invoke(cli, command, standalone_mode=False)
+    with duckdb.connect(str(db)) as con:
+        con.execute("DELETE FROM journal WHERE thread_id = 't' AND seq = 4")
+    left = CliRunner().invoke(cli, command, standalone_mode=False)
+
+    assert mended.return_value == 0, mended.output
+    assert "cannot mend" not in mended.output
+    assert left.return_value == 1, left.output
+    told = left.output.partition("cannot mend")[2]
+    assert "1 row of 23 missing (R1): 4" in told
 
 
 def test_what_saves_a_store_is_told_as_a_command(db: Path) -> None:
