@@ -3,7 +3,9 @@
 jupyter_client asks the system for free ports and lets go of them. Until the kernel listens there, half a second later
 or more, the system may give them to others, such as the kernel of another run. Ours then dies at its start, or stays
 and never answers (ipykernel 7.4, by trying). So ports are taken from below those that systems give away (Linux: from
-32768, macOS and Windows: from 49152), and each process begins to look at a place of its own.
+32768, macOS and Windows: from 49152), each process begins to look at a place of its own, and on Linux a port is kept
+for as long as the manager of its kernel is there: by a socket that does not listen, beside which only one with
+`SO_REUSEADDR`, such as ZeroMQ's, can be bound.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import itertools
 import os
 import random
 import socket
+import sys
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -24,12 +28,13 @@ _OWN = 50
 
 _NAMES = ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port")
 _turns = itertools.count()
+_dice = random.SystemRandom()  # a seed is the same in many processes
 
 
 def give_ports(manager: KernelManager) -> None:
     """Set the ports on which the manager's kernel, which is not started yet, will listen."""
     manager.cache_ports = False  # it would choose others
-    free = (port for port in _places() if _is_free(manager.ip, port))
+    free = (port for port in _places() if _is_kept(manager, port))
     for name, port in zip(_NAMES, free, strict=False):
         setattr(manager, name, port)
 
@@ -38,15 +43,17 @@ def _places() -> Iterator[int]:
     for _ in range(_OWN):
         yield _FIRST + (os.getpid() * _OWN + next(_turns) % _OWN) % (_END - _FIRST)
     while True:
-        yield random.randrange(_FIRST, _END)  # noqa: S311, no secret
+        yield _dice.randrange(_FIRST, _END)
 
 
-def _is_free(address: str, port: int) -> bool:
-    with socket.socket() as tried:
-        if os.name == "posix":  # as ZeroMQ does it: a port whose last kernel has just ended is free
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _is_kept(manager: KernelManager, port: int) -> bool:
+    """Whether nobody had it; then it is kept for this manager."""
+    with socket.socket() as keeper:
         try:
-            tried.bind((address, port))
+            keeper.bind((manager.ip, port))
         except OSError:
             return False
-        return True
+        if sys.platform == "linux":  # elsewhere nobody could listen there
+            keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            weakref.finalize(manager, os.close, keeper.detach())
+    return True
