@@ -130,8 +130,9 @@ class EmbeddedTransport(httpx2.BaseTransport):
         return self._transport.handle_request(_readdressed(request, request.read(), served()))
 
     def close(self) -> None:
-        """Close the connections. The server stays for others."""
-        self._transport.close()
+        """Close the connections, if it was ever used. The server stays for others."""
+        if "_transport" in vars(self):
+            self._transport.close()
 
 
 class AsyncEmbeddedTransport(httpx2.AsyncBaseTransport):
@@ -151,8 +152,9 @@ class AsyncEmbeddedTransport(httpx2.AsyncBaseTransport):
         return await self._transport.handle_async_request(_readdressed(request, await request.aread(), server))
 
     async def aclose(self) -> None:
-        """Close the connections. The server stays for others."""
-        await self._transport.aclose()
+        """Close the connections, if it was ever used. The server stays for others."""
+        if "_transport" in vars(self):
+            await self._transport.aclose()
 
 
 def _readdressed(request: httpx2.Request, body: bytes, server: Served) -> httpx2.Request:

@@ -253,12 +253,19 @@ def test_what_follows_the_terminator_is_handed_on(
 
 # ---------------------------------------------------------------- stopped
 def interrupt_when(condition: Callable[[], bool]) -> threading.Thread:
-    """Send this process a Ctrl-C as soon as a condition holds."""
+    """Send this process a Ctrl-C as soon as a condition holds.
+
+    Meanwhile no garbage of other tests is collected: what a Ctrl-C raises within a `__del__` is lost in Python.
+    """
+    gc.disable()
 
     def wait() -> None:
-        while not condition():
-            threading.Event().wait(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            while not condition():
+                threading.Event().wait(0.02)
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            gc.enable()
 
     thread = threading.Thread(target=wait)
     thread.start()

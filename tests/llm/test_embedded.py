@@ -74,6 +74,15 @@ def test_no_connection_waits_for_the_next_question(monkeypatch: pytest.MonkeyPat
     assert len(set(ports)) == 6
 
 
+def test_a_transport_that_was_never_used_makes_nothing_to_close() -> None:
+    """Its TLS context takes 30 ms: to make one at the end of every client would be felt."""
+    transport, own = embedded.EmbeddedTransport(), embedded.AsyncEmbeddedTransport()
+    transport.close()
+    asyncio.run(own.aclose())
+
+    assert (vars(transport), vars(own)) == ({}, {})
+
+
 def test_it_answers_chat_streams_and_forms(journal: MemoryJournal, capsys: pytest.CaptureFixture[str]) -> None:
     """Without any setting, text, a stream and an object come from the model in this process; a replay asks nothing."""
 
