@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CONFIG = {**sealing.CONFIG, "memory_limit": "1GB", "python_enable_replacements": False}
 _MOST_CHARS = 64 << 20
-_TOO_LONG = "a value of more than 67108864 characters; ask for a shorter one"
+_TOO_LONG = f"a value of more than {_MOST_CHARS} characters; ask for a shorter one"
 _BOUNDED = {
     name: f"CREATE MACRO {name}({', '.join(('value', 'n', *more))}) AS system.main.{name}(value, "
     f"CASE WHEN {size} > {_MOST_CHARS} THEN error('{name} would make {_TOO_LONG}') ELSE n END"
